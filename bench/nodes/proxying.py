@@ -138,7 +138,7 @@ async def rate(url: str, hello: bytes, question: bytes, seconds: float) -> float
 def proxy_before(place: Place, node_url: str, *settings: str) -> Iterator[tuple[str, str]]:
     """Where a proxy before that node listens: HTTP, and the binary protocol."""
     output = place.folder / f"proxy-{place.number()}.log"
-    command = [sys.executable, "-m", "anabranch.broker.cli", "proxy"]
+    command = [sys.executable, "-m", "anabranch.cli", "proxy"]
     command += ["--nodes", node_url, "--http-port", "0", "--service-port", "0"]
     for setting in (f"advertisedAddress={HOST}", *settings):
         command += ["--set", setting]

@@ -3,7 +3,7 @@
 The product has no switch for any of this. A process is started through this file, which replaces
 some functions of the product by broken ones and then runs what it was told to:
 
-    python3 -m faults.planted NAME,... anabranch.broker.cli node
+    python3 -m faults.planted NAME,... anabranch.cli node
     python3 -m faults.planted NAME,... faults.workload stream-1
 
 Where the simulation looks for the same bug, it takes it from here. It uses nothing but the product,

@@ -311,7 +311,7 @@ class Stack:
         if name in self._setup.planted:
             environment |= _IN_TESTS
             volumes += [_TESTS]
-            more["entrypoint"] = self._run(name, "anabranch.broker.cli", "node")
+            more["entrypoint"] = self._run(name, "anabranch.cli", "node")
         self._start(name, image, environment, volumes, **more)
 
     def _start_archive(self, name: str) -> None:

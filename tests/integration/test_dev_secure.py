@@ -34,7 +34,7 @@ asyncio.run(main())
 
 def shell(folder: Path, steps: str) -> subprocess.CompletedProcess[str]:
     """Runs these lines, of which each has to succeed."""
-    command = f'anabranch() {{ {shlex.quote(sys.executable)} -m anabranch.broker.cli "$@"; }}\n'
+    command = f'anabranch() {{ {shlex.quote(sys.executable)} -m anabranch.cli "$@"; }}\n'
     return subprocess.run(
         ["bash", "-c", f"set -e\n{command}{steps}"],
         cwd=folder,

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from anabranch.broker.cli.node.acls import show_acls
 from anabranch.broker.node import Node
 from anabranch.broker.settings import Settings
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.kafka.acls import KafkaAcls
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.cli.node.acls import show_acls
 from anabranch.core.names import Namespace
 from anabranch.core.security.acls import Acl, AclDifference, AclResource
 from anabranch.core.topics.kafka_names import kafka_topic, segments_head

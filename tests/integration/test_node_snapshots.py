@@ -82,7 +82,7 @@ async def test_the_log_waits_for_every_archive_and_says_which_until_it_is_retire
 
 
 def archive_command(kafka: EmbeddedKafka, prefix: str, *arguments: str) -> str:
-    command = [sys.executable, "-m", "anabranch.broker.cli", "archive", *arguments]
+    command = [sys.executable, "-m", "anabranch.cli", "archive", *arguments]
     place = ["--bootstrap-servers", kafka.bootstrap_servers, "--set", f"topicPrefix={prefix}"]
     done = subprocess.run([*command, *place], check=True, stdout=subprocess.PIPE, timeout=WAIT_S)
     return done.stdout.decode()
@@ -124,7 +124,7 @@ def append_in_transaction(kafka: EmbeddedKafka, prefix: str) -> None:
 
 
 def log_tail(kafka: EmbeddedKafka, prefix: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "anabranch.broker.cli", "log", "tail", "--no-follow", "--json"]
+    command = [sys.executable, "-m", "anabranch.cli", "log", "tail", "--no-follow", "--json"]
     place = ["--bootstrap-servers", kafka.bootstrap_servers, "--set", f"topicPrefix={prefix}"]
     done = subprocess.run([*command, *place], check=True, stdout=subprocess.PIPE, timeout=WAIT_S)
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -19,7 +19,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from anabranch.broker.cli.main import cli
+from anabranch.cli.main import cli
 from anabranch.core.errors import AnabranchError
 from anabranch.core.security.table import COMMANDS
 from anabranch.devkit.demo.story import SETTINGS

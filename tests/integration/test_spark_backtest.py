@@ -56,7 +56,7 @@ def _csv(path: Path, *lines: str) -> Path:
 def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs it in that folder."""
     return subprocess.run(
-        [sys.executable, "-m", "anabranch.broker.cli", "backtest", *arguments],
+        [sys.executable, "-m", "anabranch.cli", "backtest", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -177,7 +177,7 @@ def test_a_command_that_is_interrupted_has_told_where_it_is_and_leaves_no_folder
     scratch.mkdir()
     with told.open("wb") as errors:
         running = subprocess.Popen(
-            [sys.executable, "-m", "anabranch.broker.cli", "backtest"],
+            [sys.executable, "-m", "anabranch.cli", "backtest"],
             stdout=subprocess.DEVNULL,
             stderr=errors,
             env={**os.environ, "TMPDIR": str(scratch)},

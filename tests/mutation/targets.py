@@ -13,6 +13,7 @@ ROOTS: Final = (
     "client",
     "broker",
     "proxy",
+    "cli",
     "spark_replay",
     "devkit",
 )
@@ -42,7 +43,7 @@ _OF_CORE: Final = ("unit/core/**/test_*.py", "property/core/**/test_*.py")
 # Modules of core that its own tests do not reach.
 _OF_REPORTS: Final = (
     "unit/broker/balance/test_reporter.py",
-    "unit/broker/cli/cluster/test_balance_history.py",
+    "unit/cli/cluster/test_balance_history.py",
 )
 _RULES: Final = (
     "core/*/guards.py",

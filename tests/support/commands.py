@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from anabranch.broker.cli.main import main
+from anabranch.cli.main import main
 from support.memory_cluster import WAIT_S
 from support.there import there
 
@@ -22,8 +22,8 @@ from support.there import there
 _RUN: Final = """
 import json, sys
 from click.testing import CliRunner
-from anabranch.broker.cli.main import cli
-from anabranch.broker.cli.shared.failures import describe
+from anabranch.cli.main import cli
+from anabranch.cli.shared.failures import describe
 for words in json.loads(sys.argv[1]):
     found = CliRunner().invoke(cli, words)
     failed = not isinstance(found.exception, SystemExit | None)

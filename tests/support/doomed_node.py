@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
-from anabranch.broker.cli.main import main
 from anabranch.channel.segments.admin import SegmentAdmin
 from anabranch.channel.segments.sealing import Sealer
+from anabranch.cli.main import main
 
 
 class Point(Enum):

@@ -18,7 +18,7 @@ from anabranch.devkit import ports
 _T = TypeVar("_T")
 
 HOST = "127.0.0.1"
-COMMAND = (sys.executable, "-m", "anabranch.broker.cli")
+COMMAND = (sys.executable, "-m", "anabranch.cli")
 START_S_MAX = 540.0
 STOP_S_MAX = 60.0
 CTRL_C_S_MAX = 10.0  # 3 s, on a machine that does little else

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.broker.cli.cluster.log import sentence
+from anabranch.cli.cluster.log import sentence
 from anabranch.core.effects import (
     AppendRecord,
     CloseUnit,

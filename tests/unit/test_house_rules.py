@@ -18,6 +18,7 @@ _ROOTS = (
     "client",
     "broker",
     "proxy",
+    "cli",
     "spark_replay",
     "devkit",
 )

@@ -22,6 +22,7 @@ _ROOTS = (
     "client",
     "broker",
     "proxy",
+    "cli",
     "spark_replay",
     "devkit",
 )

@@ -158,7 +158,7 @@ def test_a_process_is_run_with_its_bug(
     monkeypatch.setattr(type(bug), "plant", lambda self, *_: planting.append(self.name))
     monkeypatch.setattr("sys.argv", ["planted.py"])
     with pytest.raises(SystemExit) as ended:
-        planted.main("nothing", "anabranch.broker.cli", "--version")
+        planted.main("nothing", "anabranch.cli", "--version")
     assert (ended.value.code, planting) == (0, ["routes-kept"])
     assert "anabranch" in capsys.readouterr().out
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from anabranch.broker.cli.shared.flags import settings_of
+from anabranch.cli.shared.flags import settings_of
 from anabranch.core.errors import AnabranchError
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka

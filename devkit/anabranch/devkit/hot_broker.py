@@ -19,9 +19,9 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from anabranch.broker.cli.cluster.balance_history import moves_of
-from anabranch.broker.cli.cluster.log import lines
 from anabranch.broker.settings import load_settings
+from anabranch.cli.cluster.balance_history import moves_of
+from anabranch.cli.cluster.log import lines
 from anabranch.core import names
 from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.errors import AnabranchError

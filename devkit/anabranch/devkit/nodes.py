@@ -74,7 +74,7 @@ class NodeProcess:
         self.broker_id = f"{HOST}:{http_port}"
         self.log_file = data_dir / f"{name}.log"
         self._command = [
-            *(sys.executable, "-m", "anabranch.broker.cli", "node", "--end-with-parent"),
+            *(sys.executable, "-m", "anabranch.cli", "node", "--end-with-parent"),
             *("--bootstrap-servers", bootstrap_servers),
             *("--data-dir", str(data_dir / name)),
         ]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from anabranch import admin as sdk
 from anabranch.admin.access import Follower, identity_of
-from anabranch.broker.cli.main import cli
+from anabranch.cli.main import cli
 from support.answering import Answer, node
 from support.authority import Authority
 from support.tls_port import tls_port

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from anabranch.broker.cli.cluster.log import sentence
 from anabranch.broker.proposals import not_permitted
 from anabranch.broker.requester import asked_by, principal
+from anabranch.cli.cluster.log import sentence
 from anabranch.core.entities.topic import TopicMove
 from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from anabranch.broker.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, access
-from anabranch.broker.cli.spark.jobs import tidy_when_terminated
+from anabranch.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, access
+from anabranch.cli.spark.jobs import tidy_when_terminated
 
 
 @click.command(epilog="Example: anabranch demo --data-dir /tmp/demo")

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.cli.shared.access import Access
-from anabranch.broker.cli.topics.sdk import service_urls, telling_refusals
 from anabranch.channel.kafka.topics import check_kafka
+from anabranch.cli.shared.access import Access
+from anabranch.cli.topics.sdk import service_urls, telling_refusals
 from anabranch.devkit.demo.narrator import Narrator
 from anabranch.devkit.demo.reach import Reach
 from anabranch.devkit.demo.story import SEGMENTS_MAX, BrokenPromiseError, Story

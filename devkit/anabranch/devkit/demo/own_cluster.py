@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from anabranch.broker.cli.cluster.log import lines, sentence
-from anabranch.broker.cli.topics.sdk import configure_sdk_log
 from anabranch.broker.settings import load_settings
+from anabranch.cli.cluster.log import lines, sentence
+from anabranch.cli.topics.sdk import configure_sdk_log
 from anabranch.core.entities.topic import TopicMove
 from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import Record, SessionChange, SessionOp, TopicChange, UnitMove

@@ -13,7 +13,7 @@ import msgspec
 
 from anabranch.admin import AsyncAdmin, UnavailableError, UnknownOutcomeError, UnreachableError
 from anabranch.admin.scalable_models import AutoScaleOverride, Decision, TopicStats
-from anabranch.broker.cli.topics.dag import draw, fitting
+from anabranch.cli.topics.dag import draw, fitting
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name

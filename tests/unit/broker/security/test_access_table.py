@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.cli.main import cli
 from anabranch.broker.http.app import create_api
+from anabranch.cli.main import cli
 from anabranch.core.security.actions import Right
 from anabranch.core.security.resources import ResourceLevel
 from anabranch.core.security.table import COMMANDS, REST, WIRE, resource_of

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from anabranch.broker.cli.main import cli
 from anabranch.broker.settings import SETTING_NAMES, load_settings
 from anabranch.broker.settings.page import BY_POLICY, markdown_table, setting_rows
+from anabranch.cli.main import cli
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
 from anabranch.proxy.settings import ProxySettings
 
