@@ -53,7 +53,6 @@ policy set {TOPIC} enabled=false
 policy show {TOPIC}
 policy remove {TOPIC} enabled
 policy set acme/shop enabled=false
-explain topic://{TOPIC}
 topics subscriptions create {TOPIC} jobs --type queue
 topics subscriptions list {TOPIC}
 topics subscriptions dead-letters set {TOPIC} jobs --deliveries 3

@@ -41,7 +41,6 @@ from anabranch.core.bundles import propose
 from anabranch.core.effects import BrokerState
 from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.explain import Explanation, explain_topic, explain_unit
 from anabranch.core.fold.digests import to_hex
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.log.state import leader_of, live_bundles
@@ -51,7 +50,6 @@ from anabranch.core.names import (
     Namespace,
     Topic,
     namespace_of,
-    parse_scalable_topic,
 )
 from anabranch.core.ring import topic_hash
 from anabranch.wire import clock
@@ -288,19 +286,6 @@ class Operations:
         self._runtime.namespace(ns)
         found = live_bundles(self._runtime.view, ns)
         return [(name.rpartition("/")[2], unit) for name, unit in found]
-
-    def explain(self, name: str) -> Explanation:
-        """Tells which moves a bundle, the leadership or a scalable topic can make now.
-
-        `name`: `leadership`, `tenant/namespace/range` or `[topic://]tenant/namespace/name`. Raises
-        InvalidInputError for another form, and NotFoundError if the namespace does not exist.
-        """
-        view = self._runtime.view
-        if name == LEADERSHIP or view.unit(name) is not None:
-            return explain_unit(view, name)
-        topic = parse_scalable_topic(name)
-        self._runtime.namespace(namespace_of(topic))
-        return explain_topic(view, topic)
 
     def brokers(self) -> list[str]:
         """Brokers that take part now."""

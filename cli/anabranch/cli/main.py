@@ -35,7 +35,6 @@ _COMMANDS: Final = {
     "isolation": (".cluster.placements", "Brokers that own some bundles alone: list, set, delete."),
     "domains": (".cluster.placements", "Brokers that fail together: list, set, delete."),
     "kafka": (".cluster.kafka", "Kafka's brokers, and draining them: brokers, drain ..."),
-    "explain": (".cluster.queries", "Say which moves a bundle or a topic can make now."),
     "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
     "segments": (".topics.segments", "Single segments: strays, restore, abort-transaction."),
     "policy": (".topics.policy", "Rules for topics' own splits and merges: show, set."),

@@ -14,9 +14,7 @@ from anabranch.admin.balance import (
 )
 from anabranch.admin.brokers import (
     BrokerAddresses,
-    Explanation,
     LeaderBroker,
-    MoveNow,
     NamespaceOwnershipStatus,
     NodeStatus,
     SettingOverrideData,
@@ -98,7 +96,6 @@ __all__ = [
     "DeadLetterPolicy",
     "Decision",
     "ExchangeStats",
-    "Explanation",
     "FailoverParameters",
     "FailoverPolicy",
     "FailureDomainData",
@@ -113,7 +110,6 @@ __all__ = [
     "LeaderBroker",
     "LoadStats",
     "LookupData",
-    "MoveNow",
     "NamespaceOwnership",
     "NamespaceOwnershipStatus",
     "NoNodeError",

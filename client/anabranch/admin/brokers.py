@@ -47,26 +47,6 @@ class NamespaceOwnershipStatus(Answer, frozen=True, rename=None):
     is_active: bool
 
 
-class MoveNow(Answer, frozen=True):
-    """A move of a state machine at this moment: brokers that may propose it, or the guard that
-    forbids it.
-    """
-
-    move: str
-    end: str  # the state it leads to; empty where it is not possible
-    by: list[str]  # the brokers that may propose it now
-    forbidden_by: str  # empty where it is possible
-
-
-class Explanation(Answer, frozen=True):
-    """The moves that a bundle, the leadership or a scalable topic may make now."""
-
-    name: str
-    state: str  # INIT: it is not there
-    version: int
-    moves: list[MoveNow]
-
-
 class NodeStatus(Answer, frozen=True):
     """The state of the node that was asked."""
 
@@ -98,7 +78,6 @@ _OVERRIDES: Final = msgspec.json.Decoder(dict[str, SettingOverrideData]).decode
 _LEADER: Final = msgspec.json.Decoder(LeaderBroker).decode
 _ADDRESSES: Final = msgspec.json.Decoder(list[BrokerAddresses]).decode
 _OWNED: Final = msgspec.json.Decoder(dict[str, NamespaceOwnershipStatus]).decode
-_EXPLANATION: Final = msgspec.json.Decoder(Explanation).decode
 _STATUS: Final = msgspec.json.Decoder(NodeStatus).decode
 
 
@@ -141,13 +120,6 @@ class Brokers(Resource[TransportT]):
     ) -> Call[dict[str, NamespaceOwnershipStatus]]:
         """Returns the bundles that a broker owns, by tenant/namespace/range."""
         return Call("GET", _brokers(cluster, names.broker_id(broker), "ownedNamespaces"), _OWNED)
-
-    @RestMethod
-    def explain(self, name: str) -> Call[Explanation]:
-        """Returns the moves that `leadership`, a bundle (tenant/namespace/range) or a scalable
-        topic may make now. Raises NotFoundError where there is no such namespace.
-        """
-        return Call("GET", _brokers("explain"), _EXPLANATION, query={"name": name})
 
     @RestMethod
     def get_status(self) -> Call[NodeStatus]:

@@ -24,7 +24,7 @@ from anabranch.broker.http.routes import (
     tenants,
     topics,
 )
-from anabranch.broker.http.routing import Api, Routes
+from anabranch.broker.http.routing import Api, RouteGroup
 from anabranch.broker.http.server import HttpServer
 from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.metrics.registry import Metrics
@@ -39,7 +39,7 @@ def create_api(
 ) -> Api:
     """All routes. `guard`: asked of each request; None: of none."""
     version = package_version("anabranch")
-    pages = Routes("probes")
+    pages = RouteGroup("probes")
     described = [
         each
         for group in (
@@ -64,7 +64,7 @@ def create_api(
 
     described += pages.all
     description = Description(described, version)
-    documentation = Routes("documentation")
+    documentation = RouteGroup("documentation")
 
     @documentation.get("/docs")
     async def get_docs() -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -25,6 +26,7 @@ _ABOUT: Final = (
     "Look-ups and administration, with the paths, bodies and status codes of Pulsar's admin REST."
 )
 _REFUSED: Final = "Refused: the reason names the thing and the remedy (docs/rest.md, Refusals)."
+_NO_WORD: Final = re.compile(r"\W+")
 _KEPT: Final = {"Cache-Control": "max-age=60"}  # another release may serve here then
 _STYLE: Final = """
 :root { color-scheme: light dark; }
@@ -109,7 +111,7 @@ def _is_json(route: Route) -> bool:
 def _operation(route: Route, schemas: Iterator[Any], problem: dict[str, Any]) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = []
     operation: dict[str, Any] = {
-        "operationId": route.handler.__name__,
+        "operationId": _NO_WORD.sub("_", route.asked).strip("_"),
         "tags": [route.tag],
         "description": _said(route),
         "parameters": parameters,

@@ -19,7 +19,7 @@ from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.http.guards.authentication import known_at_once
 from anabranch.broker.http.guards.connections import OfferedRequest, ReadyAnswer
 from anabranch.broker.http.guards.origins import OriginRules
-from anabranch.broker.http.routing import STALE_HEADER, Routes
+from anabranch.broker.http.routing import STALE_HEADER, RouteGroup
 from anabranch.broker.http.senders import TURN_KEY
 from anabranch.broker.operations import Operations
 from anabranch.broker.security.node import NodeSecurity
@@ -117,9 +117,9 @@ class ReadyLookups:
         return True
 
 
-def routes(operations: Operations) -> Routes:
+def routes(operations: Operations) -> RouteGroup:
     """Both look-ups."""
-    found = Routes("look-up", LOOKUP_PREFIX)
+    found = RouteGroup("look-up", LOOKUP_PREFIX)
     path = "{domain}/{tenant}/{namespace}/{topic:text}"
 
     # Before the look-up itself, whose path would swallow it.

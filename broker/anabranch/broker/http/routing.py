@@ -1,4 +1,4 @@
-"""Routes of a node: each is declared once, by its path and the parameters of a function.
+"""RouteGroup of a node: each is declared once, by its path and the parameters of a function.
 
     @routes.get("/admin/v2/tenants/{tenant}")
     async def get_tenant(tenant: str) -> TenantInfo:
@@ -130,6 +130,8 @@ class Parameter(NamedTuple):
             if self.is_needed:
                 raise MalformedError("the body is missing")
             return self.default
+        if _has(self.kind, msgspec.Raw):
+            return msgspec.Raw(content)
         said = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
         if said != _JSON and not said.endswith("+json"):
             raise MalformedError(_NO_JSON, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
@@ -171,8 +173,8 @@ class Route(NamedTuple):
         return Response(msgspec.json.encode(found), media_type=_JSON)
 
 
-class Routes:
-    """Routes with a common beginning of their paths, in the order in which they are tried."""
+class RouteGroup:
+    """RouteGroup with a common beginning of their paths, in the order in which they are tried."""
 
     def __init__(self, tag: str, prefix: str = "") -> None:
         self.all: list[Route] = []
@@ -297,36 +299,32 @@ class Api:
             match = route.pattern.fullmatch(path)
             if match is not None:
                 if route.verb == request.method:
-                    parts = match.groupdict()
-                    return await self._operations.decided(self._asking(request, route, parts))
+                    return await self._decided(request, route, match.groupdict())
                 allowed.add(route.verb)
         if allowed:
             return method_refused(request, sorted(allowed))
         raise NoPathError(path)
 
-    def _asking(
-        self, request: Request, route: Route, parts: Mapping[str, str]
-    ) -> Callable[[], Awaitable[Response]]:
-        """Returns what answers the request, if its sender may ask that."""
-        guard = self._guard
+    async def _decided(self, request: Request, route: Route, parts: Mapping[str, str]) -> Response:
+        guard, decided = self._guard, self._operations.decided
         if guard is None:
-            return lambda: route.answered(request, parts)
+            return await decided(lambda: route.answered(request, parts))
         principal, rule = principal_of(request.scope), guard.rule_of(route.asked)
         on = resource_of(rule, parts)
 
         async def ask() -> Response:
-            try:
-                guard.must_be_somebody(principal, rule.need)
+            guard.check(principal, rule.need, on)
+            found = await route.answered(request, parts)
+            if _is_read(request):  # the answer may be newer than the loss of a right
                 guard.check(principal, rule.need, on)
-                found = await route.answered(request, parts)
-                if _is_read(request):  # the answer may be newer than the loss of a right
-                    guard.check(principal, rule.need, on)
-                return found
-            except OperationError as error:
-                guard.note(error, route.asked, host_of(request.scope))
-                raise
+            return found
 
-        return ask
+        try:
+            guard.must_be_somebody(principal, rule.need)
+            return await decided(ask)
+        except OperationError as error:
+            guard.note(error, route.asked, host_of(request.scope))
+            raise
 
 
 def _is_read(request: Request) -> bool:

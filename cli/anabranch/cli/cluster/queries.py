@@ -1,4 +1,4 @@
-"""Questions to a running cluster over HTTP: `lookup`, `brokers`, `explain`."""
+"""Questions to a running cluster over HTTP: `lookup`, `brokers`."""
 
 from __future__ import annotations
 
@@ -65,27 +65,3 @@ def brokers(url: str, as_json: bool) -> None:
         for item in found
     ]
     table(("BROKER", "BUNDLES", ""), rows)
-
-
-@click.command(epilog="Example: anabranch explain topic://public/default/orders")
-@click.argument("name")
-@url_option
-@json_option
-@watchable
-def explain(name: str, url: str, as_json: bool) -> None:
-    """Say which moves NAME can make now, and what forbids the rest.
-
-    NAME is a scalable topic, [topic://]tenant/namespace/name, a bundle, tenant/namespace/range, or
-    `leadership`. The node tries each move of the state machine, in thought, for every broker. A
-    possible move tells its end and its proposers, and another one the first rule in its way.
-    """
-    found = connect(url).brokers.explain(name)
-    if as_json:
-        write_json(found)
-        return
-    click.echo(f"{found.name} is {found.state}, at version {found.version}")
-    rows = [
-        (each.move, each.end or "-", ", ".join(each.by) or f"unless {each.forbidden_by}")
-        for each in found.moves
-    ]
-    table(("MOVE", "LEADS TO", "BY"), rows)

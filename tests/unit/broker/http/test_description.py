@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 from anabranch.broker.http.description import page_of
-from anabranch.broker.http.routing import Routes
+from anabranch.broker.http.routing import RouteGroup
 from support.http import HttpNode, on_nodes
 
 
@@ -28,7 +28,7 @@ async def test_the_page_describes_every_operation_and_asks_no_other_host(node: H
 
 def test_what_a_description_says_is_text_and_no_markup() -> None:
     evil = "<script>alert(1)</script>"
-    routes = Routes(evil)
+    routes = RouteGroup(evil)
 
     @routes.get("/livez")
     async def get_it() -> None:

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from msgspec import Meta
 from starlette.responses import PlainTextResponse
 
 from anabranch.admin import (
     BrokerAddresses,
-    Explanation,
     LeaderBroker,
-    MoveNow,
     NamespaceOwnershipStatus,
     NodeStatus,
 )
 from anabranch.broker.errors import NotFoundError, UnavailableError
-from anabranch.broker.http.routing import Routes
+from anabranch.broker.http.routing import RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.requester import requester
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
 from anabranch.core import names
 from anabranch.core.effects import BrokerState
-from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.security.resources import CLUSTER
 from anabranch.core.security.table import SEEING_CONCERNS
-
-_Explained = Annotated[
-    str, Meta(description="`leadership`, tenant/namespace/range, or a scalable topic.")
-]
 
 
 def routes(
     operations: Operations, settings: Settings, version: str, guard: AccessGuard | None
-) -> Routes:
+) -> RouteGroup:
     """The routes of brokers. `guard`: checks the right to concerns; None: there is no check."""
-    found = Routes("brokers", "/admin/v2/brokers")
+    found = RouteGroup("brokers", "/admin/v2/brokers")
     _this_node(found, operations, settings, version, guard)
     _brokers(found, operations, settings.cluster_name)
     return found
 
 
-def _brokers(routes: Routes, operations: Operations, mine: str) -> None:
+def _brokers(routes: RouteGroup, operations: Operations, mine: str) -> None:
     @routes.get("")
     async def list_brokers() -> list[str]:
         """Ids, host:port, of the brokers that serve now."""
@@ -57,15 +47,6 @@ def _brokers(routes: Routes, operations: Operations, mine: str) -> None:
         located = operations.lookups.locate_broker(leader)
         url = (located.web_url or located.web_url_tls) if located else ""
         return LeaderBroker(leader, url or f"http://{leader}")
-
-    @routes.get("/explain")
-    async def explain(name: _Explained = LEADERSHIP) -> Explanation:
-        """The moves that it can make now, and the rules that forbid the rest (Anabranch's own)."""
-        found = operations.explain(name)
-        moves = [
-            MoveNow(each.move, each.end, list(each.by), each.forbidden_by) for each in found.moves
-        ]
-        return Explanation(found.name, found.state, found.version, moves)
 
     @routes.get("/addresses")
     async def list_addresses() -> list[BrokerAddresses]:
@@ -101,7 +82,7 @@ def _brokers(routes: Routes, operations: Operations, mine: str) -> None:
 
 
 def _this_node(
-    routes: Routes,
+    routes: RouteGroup,
     operations: Operations,
     settings: Settings,
     version: str,
@@ -150,9 +131,9 @@ def _this_node(
         )
 
 
-def probes(operations: Operations) -> Routes:
+def probes(operations: Operations) -> RouteGroup:
     """The routes that load balancers and container platforms ask."""
-    routes = Routes("probes")
+    routes = RouteGroup("probes")
 
     @routes.get("/livez")
     async def check_alive() -> PlainTextResponse:

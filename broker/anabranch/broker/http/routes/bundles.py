@@ -18,7 +18,7 @@ from anabranch.admin import (
 from anabranch.broker.bundles.cuts import BundleWord
 from anabranch.broker.errors import DeadlineExceededError, NotFoundError, PreconditionError, listed
 from anabranch.broker.http.lookups import Authoritative
-from anabranch.broker.http.routing import BODY, Home, Routes
+from anabranch.broker.http.routing import BODY, Home, RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.requester import requester
 from anabranch.broker.security.guard import AccessGuard
@@ -61,11 +61,11 @@ _Domain = Literal["persistent", "non-persistent", "scalable"]
 _Algorithm = Annotated[str, Meta(description=f"One of {', '.join(_ALGORITHMS)}.")]
 
 
-def routes(operations: Operations, guard: AccessGuard | None) -> Routes:
+def routes(operations: Operations, guard: AccessGuard | None) -> RouteGroup:
     """The routes of bundles. `guard`: checks the right to name a topic's next owner; None: there is
     no check.
     """
-    found = Routes("bundles", "/admin/v2")
+    found = RouteGroup("bundles", "/admin/v2")
     _reads(found, operations)
     _changes(found, operations, guard)
     _subscriptions(found, operations)
@@ -84,7 +84,7 @@ def bundles_data(operations: Operations, home: Namespace) -> BundlesData:
     return BundlesData(edges_of(ranges), len(ranges))
 
 
-def _reads(routes: Routes, operations: Operations) -> None:
+def _reads(routes: RouteGroup, operations: Operations) -> None:
     @routes.get(f"{_PATH}/bundles")
     async def get_bundles(home: Home) -> BundlesData:
         """The ends of a namespace's bundles."""
@@ -153,7 +153,7 @@ def _full_names(home: Namespace, topics: Sequence[str]) -> list[Topic]:
     return found
 
 
-def _changes(routes: Routes, operations: Operations, guard: AccessGuard | None) -> None:
+def _changes(routes: RouteGroup, operations: Operations, guard: AccessGuard | None) -> None:
     @routes.put(f"{_PATH}/unload")
     async def unload_namespace(home: Home, authoritative: Authoritative = False) -> None:
         """Takes every bundle of a namespace from its owner; the next look-ups assign them."""
@@ -250,7 +250,7 @@ def _broker(text: str) -> str:
     return names.broker_id(plain) if plain else ""
 
 
-def _subscriptions(routes: Routes, operations: Operations) -> None:
+def _subscriptions(routes: RouteGroup, operations: Operations) -> None:
     """Adds the routes of the subscriptions of all topics of a bundle."""
 
     @routes.post(f"{_BUNDLE}/clearBacklog")

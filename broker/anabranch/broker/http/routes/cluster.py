@@ -22,7 +22,7 @@ from anabranch.admin import (
 from anabranch.broker.balance.history import MOVES_MAX, BalanceHistory
 from anabranch.broker.balance.outlooks import BalanceOutlooks, ToldOutlook
 from anabranch.broker.configuration import Configuration
-from anabranch.broker.http.routing import Routes
+from anabranch.broker.http.routing import RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
 from anabranch.broker.topics.kafka_drains import KafkaDrains
@@ -38,16 +38,16 @@ _Newest = Annotated[
 ]
 
 
-def routes(operations: Operations) -> Routes:
+def routes(operations: Operations) -> RouteGroup:
     """The routes of all three."""
-    found = Routes("cluster", "/admin/v2")
+    found = RouteGroup("cluster", "/admin/v2")
     _configuration(found, operations.configuration)
     _balance(found, operations.balance, operations.balance_history)
     _kafka(found, operations.kafka)
     return found
 
 
-def _configuration(routes: Routes, configuration: Configuration) -> None:
+def _configuration(routes: RouteGroup, configuration: Configuration) -> None:
     path = "/brokers/configuration"
 
     @routes.get(path)
@@ -95,7 +95,7 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _kafka(routes: Routes, drains: KafkaDrains) -> None:
+def _kafka(routes: RouteGroup, drains: KafkaDrains) -> None:
     path = "/kafka/brokers/{brokerId}/drain"
 
     @routes.get("/kafka/brokers")
@@ -127,7 +127,7 @@ def _kafka(routes: Routes, drains: KafkaDrains) -> None:
         await drains.undrain(brokerId)
 
 
-def _balance(routes: Routes, outlooks: BalanceOutlooks, history: BalanceHistory) -> None:
+def _balance(routes: RouteGroup, outlooks: BalanceOutlooks, history: BalanceHistory) -> None:
     @routes.get("/balance")
     async def get_outlook() -> BalanceOutlook:
         """Brokers' loads, their deviation, and the next cycle's moves."""

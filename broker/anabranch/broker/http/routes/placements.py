@@ -6,7 +6,6 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from anabranch.admin import (
@@ -18,7 +17,7 @@ from anabranch.admin import (
 )
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.http.errors import MalformedError
-from anabranch.broker.http.routing import Home, Routes
+from anabranch.broker.http.routing import BODY, Home, RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.placements import BrokerIsolation
 from anabranch.core import names
@@ -28,6 +27,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.policies.patterns import check_patterns
 
 _CLUSTER: Final = "/clusters/{cluster}"
+_GroupName = Annotated[msgspec.Raw, BODY, Meta(description="Its name, as JSON or bare text.")]
 _GROUP: Final = "/namespaces/{tenant}/{namespace}/antiAffinity"
 
 
@@ -105,9 +105,9 @@ def _whole(name: str, value: int | str) -> int:
         ) from None
 
 
-def routes(operations: Operations, cluster: str) -> Routes:
+def routes(operations: Operations, cluster: str) -> RouteGroup:
     """The routes of all three."""
-    found = Routes("placement policies", "/admin/v2")
+    found = RouteGroup("placement policies", "/admin/v2")
     _isolation(found, operations, cluster)
     _domains(found, operations, cluster)
     _groups(found, operations, cluster)
@@ -138,7 +138,7 @@ def _of_broker(found: BrokerIsolation) -> BrokerIsolationData:
     return BrokerIsolationData(found.broker, found.policy, found.is_primary, list(found.namespaces))
 
 
-def _isolation(routes: Routes, operations: Operations, mine: str) -> None:
+def _isolation(routes: RouteGroup, operations: Operations, mine: str) -> None:
     placements, path = operations.placements, f"{_CLUSTER}/namespaceIsolationPolicies"
 
     @routes.get(path)
@@ -179,7 +179,7 @@ def _isolation(routes: Routes, operations: Operations, mine: str) -> None:
         await placements.delete(PolicyKind.ISOLATION, policy)
 
 
-def _domains(routes: Routes, operations: Operations, mine: str) -> None:
+def _domains(routes: RouteGroup, operations: Operations, mine: str) -> None:
     placements, path = operations.placements, f"{_CLUSTER}/failureDomains"
 
     @routes.get(path)
@@ -208,17 +208,17 @@ def _domains(routes: Routes, operations: Operations, mine: str) -> None:
         await placements.delete(PolicyKind.DOMAIN, domain)
 
 
-def _text(body: bytes) -> str:
+def _text(body: msgspec.Raw) -> str:
     """A name as JSON or, as Pulsar's Java client sends it, as bare text. Raises MalformedError."""
     try:
-        if body.lstrip()[:1] in (b'"', b"{", b"["):
+        if bytes(body).lstrip()[:1] in (b'"', b"{", b"["):
             return msgspec.json.decode(body, type=str)
-        return body.decode().strip()
+        return bytes(body).decode().strip()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedError(f"the body is not JSON: {error}; send valid JSON") from None
 
 
-def _groups(routes: Routes, operations: Operations, mine: str) -> None:
+def _groups(routes: RouteGroup, operations: Operations, mine: str) -> None:
     placements = operations.placements
 
     @routes.get(_GROUP)
@@ -228,16 +228,16 @@ def _groups(routes: Routes, operations: Operations, mine: str) -> None:
         return PlainTextResponse(group) if group else Response(status_code=204)
 
     @routes.post(_GROUP)
-    async def set_anti_affinity_group(home: Home, request: Request) -> None:
+    async def set_anti_affinity_group(home: Home, group: _GroupName) -> None:
         """Puts a namespace into an anti-affinity group: its bundles keep apart from those of the
-        group's other namespaces. The body is the group's name, as JSON or bare text.
+        group's other namespaces.
         """
-        group = _text(await request.body())
-        if not group:
+        name = _text(group)
+        if not name:
             raise PreconditionError(
                 "anti-affinity group can't be empty; DELETE takes it out of one"
             )
-        await placements.set_group(home, group)
+        await placements.set_group(home, name)
 
     @routes.delete(_GROUP)
     async def remove_anti_affinity_group(home: Home) -> None:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError, listed
 from anabranch.broker.http.lookups import Authoritative
-from anabranch.broker.http.routing import BODY, Routes, TopicName
+from anabranch.broker.http.routing import BODY, RouteGroup, TopicName
 from anabranch.broker.topics.controllers.access import active_segments
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.names import full_name
@@ -26,15 +26,15 @@ _Force = Annotated[bool, Meta(description="Accepted; a needed segment stays.")]
 _Timestamp = Annotated[int, Meta(ge=0, description="Milliseconds since 1970.")]
 
 
-def routes(topics: TopicOperations) -> Routes:
+def routes(topics: TopicOperations) -> RouteGroup:
     """All routes of single segments; a descriptor is `hexStart-hexEnd-id`."""
-    found = Routes("segments", "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}")
+    found = RouteGroup("segments", "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}")
     _segments(found, topics)
     _subscriptions(found, topics)
     return found
 
 
-def _segments(routes: Routes, topics: TopicOperations) -> None:
+def _segments(routes: RouteGroup, topics: TopicOperations) -> None:
     @routes.put("")
     async def create_segment(
         name: TopicName,
@@ -79,7 +79,7 @@ def _segments(routes: Routes, topics: TopicOperations) -> None:
         await topics.prune(name, descriptor)
 
 
-def _subscriptions(routes: Routes, topics: TopicOperations) -> None:
+def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
     path = "/subscription/{subscription}"
 
     @routes.put(path)

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from anabranch.admin import DeadLetterPolicy, SubscriptionType
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.http.routing import Named, Routes, TopicName
+from anabranch.broker.http.routing import Named, RouteGroup, TopicName
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.subscriptions.changes import DeadLetterSettings
@@ -37,15 +37,15 @@ _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}  # the ends of every seg
 _PATH: Final = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
 
 
-def routes(topics: TopicOperations, guard: AccessGuard | None) -> Routes:
+def routes(topics: TopicOperations, guard: AccessGuard | None) -> RouteGroup:
     """All routes of subscriptions. `guard`: asked of topics of dead letters as well."""
-    found = Routes("scalable topics", f"/admin/v2/scalable{_PATH}")
+    found = RouteGroup("scalable topics", f"/admin/v2/scalable{_PATH}")
     _subscriptions(found, topics)
     _dead_letters(found, topics, guard)
     return found
 
 
-def _subscriptions(routes: Routes, topics: TopicOperations) -> None:
+def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
     @routes.put("")
     async def create_subscription(
         name: TopicName,
@@ -102,7 +102,7 @@ def _subscriptions(routes: Routes, topics: TopicOperations) -> None:
         await topics.resets.reset(name, subscription, LATEST)
 
 
-def _dead_letters(routes: Routes, topics: TopicOperations, guard: AccessGuard | None) -> None:
+def _dead_letters(routes: RouteGroup, topics: TopicOperations, guard: AccessGuard | None) -> None:
     path = "/deadLetterPolicy"
 
     @routes.get(path)

@@ -13,7 +13,7 @@ from anabranch.broker.errors import NotFoundError, PreconditionError, listed
 from anabranch.broker.http.errors import MalformedError
 from anabranch.broker.http.lookups import Authoritative
 from anabranch.broker.http.routes.bundles import bundles_data, edges_of
-from anabranch.broker.http.routing import BODY, Home, Routes, TopicName
+from anabranch.broker.http.routing import BODY, Home, RouteGroup, TopicName
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings import Settings
 from anabranch.broker.tenants.limits import LIMIT_OF, TenantLimits
@@ -75,9 +75,9 @@ class PoliciesWanted(msgspec.Struct):
     scalableTopicAutoScalePolicy: dict[str, Any] | None = None
 
 
-def routes(operations: Operations, settings: Settings) -> Routes:
+def routes(operations: Operations, settings: Settings) -> RouteGroup:
     """The routes of all of them."""
-    found = Routes("tenants", "/admin/v2")
+    found = RouteGroup("tenants", "/admin/v2")
     _clusters(found, settings)
     _tenants(found, operations)
     _namespaces(found, operations, settings.cluster_name)
@@ -87,7 +87,7 @@ def routes(operations: Operations, settings: Settings) -> Routes:
     return found
 
 
-def _clusters(routes: Routes, settings: Settings) -> None:
+def _clusters(routes: RouteGroup, settings: Settings) -> None:
     mine = settings.cluster_name
 
     @routes.get("/clusters")
@@ -108,7 +108,7 @@ def _clusters(routes: Routes, settings: Settings) -> None:
         )
 
 
-def _tenants(routes: Routes, operations: Operations) -> None:
+def _tenants(routes: RouteGroup, operations: Operations) -> None:
     tenancy, path = operations.tenancy, "/tenants/{tenant}"
 
     @routes.get("/tenants")
@@ -141,7 +141,7 @@ def _tenants(routes: Routes, operations: Operations) -> None:
         await tenancy.delete_tenant(names.tenant(tenant))
 
 
-def _namespaces(routes: Routes, operations: Operations, cluster: str) -> None:
+def _namespaces(routes: RouteGroup, operations: Operations, cluster: str) -> None:
     auto_scale, path = operations.topics.policies, "/namespaces/{tenant}/{namespace}"
 
     @routes.get("/namespaces/{tenant}")
@@ -235,7 +235,7 @@ def _bundle_count(wanted: PoliciesWanted) -> int:
     return count
 
 
-def _limit(routes: Routes, limits: TenantLimits, setting: str, what: TenantLimit) -> None:
+def _limit(routes: RouteGroup, limits: TenantLimits, setting: str, what: TenantLimit) -> None:
     path = f"/namespaces/{{tenant}}/{{namespace}}/{setting}"
 
     @routes.get(path)
@@ -258,7 +258,7 @@ def _limit(routes: Routes, limits: TenantLimits, setting: str, what: TenantLimit
         await limits.set(home, what, None)
 
 
-def _permissions(routes: Routes, permissions: RolePermissions) -> None:
+def _permissions(routes: RouteGroup, permissions: RolePermissions) -> None:
     on_namespace = "/namespaces/{tenant}/{namespace}/permissions"
     on_topic = "/scalable/{tenant}/{namespace}/{topic}/permissions"
     one = "/{role:text}"  # slashes may stand as they are

@@ -18,7 +18,7 @@ from anabranch.broker.http.routes.topic_stats import (
     segment_of,
     topic_stats,
 )
-from anabranch.broker.http.routing import BODY, Home, Named, Routes, TopicName
+from anabranch.broker.http.routing import BODY, Home, Named, RouteGroup, TopicName
 from anabranch.broker.topics.controllers.access import active_segments
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.policies import AutoScalePolicies
@@ -59,9 +59,9 @@ _Override = Annotated[
 ]
 
 
-def routes(topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> Routes:
+def routes(topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> RouteGroup:
     """All routes of topics, their statistics, properties, layouts and auto-scale policies."""
-    found = Routes("scalable topics", "/admin/v2")
+    found = RouteGroup("scalable topics", "/admin/v2")
     _topics(found, topics, limiter)
     _stats(found, topics)
     _properties(found, topics)
@@ -70,7 +70,7 @@ def routes(topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> Routes:
     return found
 
 
-def _topics(routes: Routes, topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> None:
+def _topics(routes: RouteGroup, topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> None:
     @routes.get(_TOPICS)
     async def list_topics(
         home: Home,
@@ -107,7 +107,7 @@ def _topics(routes: Routes, topics: TopicOperations, limiter: AsyncDualMemoryLim
         await topics.delete(name, force=force)
 
 
-def _stats(routes: Routes, topics: TopicOperations) -> None:
+def _stats(routes: RouteGroup, topics: TopicOperations) -> None:
     segment = f"{_TOPIC}/segments/{{segmentId}}"
 
     @routes.get(f"{_TOPIC}/stats")
@@ -146,7 +146,7 @@ def _stats(routes: Routes, topics: TopicOperations) -> None:
         await restore(topics, name, segmentId)
 
 
-def _properties(routes: Routes, topics: TopicOperations) -> None:
+def _properties(routes: RouteGroup, topics: TopicOperations) -> None:
     path = f"{_TOPIC}/properties"
 
     @routes.get(path)
@@ -168,7 +168,7 @@ def _properties(routes: Routes, topics: TopicOperations) -> None:
         )
 
 
-def _layouts(routes: Routes, topics: TopicOperations) -> None:
+def _layouts(routes: RouteGroup, topics: TopicOperations) -> None:
     @routes.post(f"{_TOPIC}/split/{{segmentId}}")
     async def split_segment(name: TopicName, segmentId: _SegmentId) -> None:
         """Divides an active segment at its midpoint; returns when the children have taken over."""
@@ -200,7 +200,7 @@ def _filters(given: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def _policies(routes: Routes, policies: AutoScalePolicies) -> None:
+def _policies(routes: RouteGroup, policies: AutoScalePolicies) -> None:
     """Adds topics' and namespaces' overrides of the nodes' settings (PIP-483)."""
     of_topic = f"{_TOPIC}/autoScalePolicy"
     of_namespace = "/namespaces/{tenant}/{namespace}/scalableTopicAutoScalePolicy"

@@ -11,7 +11,7 @@ TENANT = {"adminRoles": ["admin"], "allowedClusters": ["standalone"]}
 ADMIN = "/admin/v2"
 # What the Java admin client of these versions of Pulsar sends to create namespaces, recorded.
 RECORDED: Final = json.loads(
-    (Path(__file__).parents[5] / "data" / "pulsar_namespaces.json").read_text()
+    (Path(__file__).parents[4] / "data" / "pulsar_namespaces.json").read_text()
 )
 
 
