@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, field_validator
 
 from anabranch.broker.settings.broker_client import BrokerClientFields, NodeTokenFields
+from anabranch.broker.settings.changes import SettingFields
 from anabranch.broker.settings.environment import variable_of
 from anabranch.broker.settings.ports import PortFields, PortNames, listed_words
 from anabranch.broker.settings.security import TOKEN, AuthenticationFields, TokenFields
@@ -43,16 +43,10 @@ PORTS: Final = PortFields.model_validate(
 )
 
 
-class ProxySettings(TopicListFields, CertificateFields, TokenFields, NodeTokenFields):
+class ProxySettings(
+    TopicListFields, CertificateFields, TokenFields, NodeTokenFields, SettingFields
+):
     """All that a proxy goes by: groups that a node has, too, and its own."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        validate_by_name=False,
-        allow_inf_nan=False,
-    )
 
     broker_web_service_url: str = Field(
         "",

@@ -18,8 +18,7 @@ from anabranch.broker.settings.autoscale import AutoScaleFields
 from anabranch.broker.settings.balance import BalanceFields
 from anabranch.broker.settings.broker_client import BrokerClientFields
 from anabranch.broker.settings.changes import AtRunTime
-from anabranch.broker.settings.limits import TenantLimitFields
-from anabranch.broker.settings.logs import LogFields
+from anabranch.broker.settings.limits import LogFields, TenantLimitFields
 from anabranch.broker.settings.ports import PortFields
 from anabranch.broker.settings.security import SecurityFields
 from anabranch.broker.settings.sources import SettingsError as SettingsError

@@ -58,7 +58,7 @@ def proxy(
     """
     from anabranch.broker.logging import configure_logging
     from anabranch.broker.process import collect_rarely, give_back_large_blocks
-    from anabranch.broker.settings.logs import LogFields
+    from anabranch.broker.settings.limits import LogFields
 
     give_back_large_blocks()
     collect_rarely()
