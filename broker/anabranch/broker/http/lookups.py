@@ -37,9 +37,6 @@ _PARTS: Final = 4  # domain, tenant, namespace, and the rest is the topic's loca
 _LOCATED_MAX: Final = 1024
 
 _Domain = Annotated[str, msgspec.Meta(description="persistent, non-persistent or topic.")]
-Authoritative = Annotated[
-    bool, msgspec.Meta(description="Accepted and not needed: every node serves every request.")
-]
 
 
 def _data(located: Located) -> LookupData:
@@ -136,13 +133,7 @@ def routes(operations: Operations) -> RouteGroup:
         return PlainTextResponse(next(part for part in ranges if position in parse_range(part)))
 
     @found.get(path)
-    async def lookup_topic(
-        domain: _Domain,
-        tenant: str,
-        namespace: str,
-        topic: str,
-        authoritative: Authoritative = False,
-    ) -> LookupData:
+    async def lookup_topic(domain: _Domain, tenant: str, namespace: str, topic: str) -> LookupData:
         """The addresses of the topic's owner. Assigns a free bundle; waits while the bundle moves.
 
         The header `X-Anabranch-Stale: true` marks the answer of a node that is cut off from the

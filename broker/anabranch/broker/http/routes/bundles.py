@@ -17,7 +17,6 @@ from anabranch.admin import (
 )
 from anabranch.broker.bundles.cuts import BundleWord
 from anabranch.broker.errors import DeadlineExceededError, NotFoundError, PreconditionError, listed
-from anabranch.broker.http.lookups import Authoritative
 from anabranch.broker.http.routing import BODY, Home, RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.requester import requester
@@ -155,16 +154,13 @@ def _full_names(home: Namespace, topics: Sequence[str]) -> list[Topic]:
 
 def _changes(routes: RouteGroup, operations: Operations, guard: AccessGuard | None) -> None:
     @routes.put(f"{_PATH}/unload")
-    async def unload_namespace(home: Home, authoritative: Authoritative = False) -> None:
+    async def unload_namespace(home: Home) -> None:
         """Takes every bundle of a namespace from its owner; the next look-ups assign them."""
         await operations.unload_namespace(home)
 
     @routes.put(f"{_BUNDLE}/unload")
     async def unload_bundle(
-        home: Home,
-        bundle: _Bundle,
-        destinationBroker: _Destination = "",
-        authoritative: Authoritative = False,
+        home: Home, bundle: _Bundle, destinationBroker: _Destination = ""
     ) -> None:
         """Takes a bundle from its owner, or transfers it. A free bundle counts as done."""
         unit = bundle_name(home, parse_range(bundle))
@@ -172,11 +168,7 @@ def _changes(routes: RouteGroup, operations: Operations, guard: AccessGuard | No
 
     @routes.put("/{domain}/{tenant}/{namespace}/{topic}/unload")
     async def unload_topic(
-        domain: _Domain,
-        home: Home,
-        topic: str,
-        destinationBroker: _Destination = "",
-        authoritative: Authoritative = False,
+        domain: _Domain, home: Home, topic: str, destinationBroker: _Destination = ""
     ) -> None:
         """Takes the topic's bundle, with all of its topics, from its owner, or transfers it.
 
@@ -198,7 +190,6 @@ def _changes(routes: RouteGroup, operations: Operations, guard: AccessGuard | No
         unload: Annotated[bool, Meta(description="Also unload the children.")] = False,
         splitAlgorithmName: _Algorithm = SplitAlgorithm.RANGE.value,
         positions: _Positions = None,
-        authoritative: Authoritative = False,
     ) -> None:
         """Divides a bundle: in halves, between its scalable topics by number or by traffic, or at
         the given positions.
@@ -254,23 +245,17 @@ def _subscriptions(routes: RouteGroup, operations: Operations) -> None:
     """Adds the routes of the subscriptions of all topics of a bundle."""
 
     @routes.post(f"{_BUNDLE}/clearBacklog")
-    async def clear_backlog(
-        home: Home, bundle: _Bundle, authoritative: Authoritative = False
-    ) -> None:
+    async def clear_backlog(home: Home, bundle: _Bundle) -> None:
         """Skips all that is there, in every topic of the bundle, for every stream."""
         await _clear(operations, home, bundle, "")
 
     @routes.post(f"{_BUNDLE}/clearBacklog/{{subscription}}")
-    async def clear_backlog_of_subscription(
-        home: Home, bundle: _Bundle, subscription: str, authoritative: Authoritative = False
-    ) -> None:
+    async def clear_backlog_of_subscription(home: Home, bundle: _Bundle, subscription: str) -> None:
         """The same for the subscriptions of one name."""
         await _clear(operations, home, bundle, subscription)
 
     @routes.post(f"{_BUNDLE}/unsubscribe/{{subscription}}")
-    async def unsubscribe_bundle(
-        home: Home, bundle: _Bundle, subscription: str, authoritative: Authoritative = False
-    ) -> None:
+    async def unsubscribe_bundle(home: Home, bundle: _Bundle, subscription: str) -> None:
         """Deletes the subscriptions of this name, in every topic of the bundle."""
         consumers = operations.topics.consumers
         async for topic, _ in _subscribed(operations, home, bundle, subscription):

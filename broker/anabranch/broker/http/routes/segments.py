@@ -13,7 +13,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError, listed
-from anabranch.broker.http.lookups import Authoritative
 from anabranch.broker.http.routing import BODY, RouteGroup, TopicName
 from anabranch.broker.topics.controllers.access import active_segments
 from anabranch.broker.topics.operations import TopicOperations
@@ -37,10 +36,7 @@ def routes(topics: TopicOperations) -> RouteGroup:
 def _segments(routes: RouteGroup, topics: TopicOperations) -> None:
     @routes.put("")
     async def create_segment(
-        name: TopicName,
-        descriptor: str,
-        subscriptions: _Subscriptions | None = None,
-        authoritative: Authoritative = False,
+        name: TopicName, descriptor: str, subscriptions: _Subscriptions | None = None
     ) -> None:
         """Checks that the segment is there, with these subscriptions; makes none by itself."""
         if topics.segment(name, descriptor) is None:
@@ -58,9 +54,7 @@ def _segments(routes: RouteGroup, topics: TopicOperations) -> None:
             )
 
     @routes.post("/terminate")
-    async def terminate_segment(
-        name: TopicName, descriptor: str, authoritative: Authoritative = False
-    ) -> None:
+    async def terminate_segment(name: TopicName, descriptor: str) -> None:
         """Nothing for a segment that is sealed already; an active one is not sealed alone."""
         if topics.must_have_segment(name, descriptor).is_active:
             raise PreconditionError(
@@ -69,12 +63,7 @@ def _segments(routes: RouteGroup, topics: TopicOperations) -> None:
             )
 
     @routes.delete("")
-    async def delete_segment(
-        name: TopicName,
-        descriptor: str,
-        force: _Force = False,
-        authoritative: Authoritative = False,
-    ) -> None:
+    async def delete_segment(name: TopicName, descriptor: str, force: _Force = False) -> None:
         """Deletes a sealed segment that all subscriptions have read; nothing if it is gone."""
         await topics.prune(name, descriptor)
 
@@ -84,7 +73,7 @@ def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
 
     @routes.put(path)
     async def create_segment_subscription(
-        name: TopicName, descriptor: str, subscription: str, authoritative: Authoritative = False
+        name: TopicName, descriptor: str, subscription: str
     ) -> None:
         """Checks that the subscription is there; it is created on the topic."""
         topics.must_have_segment(name, descriptor)
@@ -93,35 +82,27 @@ def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
 
     @routes.delete(path)
     async def delete_segment_subscription(
-        name: TopicName, descriptor: str, subscription: str, authoritative: Authoritative = False
+        name: TopicName, descriptor: str, subscription: str
     ) -> None:
         """Checks that the subscription is not there; it is deleted on the topic."""
         if topics.segment(name, descriptor) and _is_known(topics, name, subscription):
             raise PreconditionError(_on_the_topic(name, subscription, "delete it"))
 
     @routes.get(path + "/backlog")
-    async def get_segment_backlog(
-        name: TopicName, descriptor: str, subscription: str, authoritative: Authoritative = False
-    ) -> int:
+    async def get_segment_backlog(name: TopicName, descriptor: str, subscription: str) -> int:
         """Records of the segment that the subscription has not acknowledged."""
         return await _backlog(topics, name, descriptor, subscription)
 
     @routes.post(path + "/seek")
     async def seek_segment_subscription(
-        name: TopicName,
-        descriptor: str,
-        subscription: str,
-        timestamp: _Timestamp,
-        authoritative: Authoritative = False,
+        name: TopicName, descriptor: str, subscription: str, timestamp: _Timestamp
     ) -> None:
         """Refused: one segment alone would be read out of the order of the DAG."""
         _must_have(topics, name, descriptor, subscription)
         raise PreconditionError(_on_the_topic(name, subscription, "seek it"))
 
     @routes.post(path + "/skip-all")
-    async def skip_all_of_segment(
-        name: TopicName, descriptor: str, subscription: str, authoritative: Authoritative = False
-    ) -> None:
+    async def skip_all_of_segment(name: TopicName, descriptor: str, subscription: str) -> None:
         """Nothing where nothing is left; else refused as `seek`."""
         if await _backlog(topics, name, descriptor, subscription):
             raise PreconditionError(_on_the_topic(name, subscription, "skip everything"))

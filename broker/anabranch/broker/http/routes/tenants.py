@@ -11,7 +11,6 @@ from msgspec import Meta
 from anabranch.admin import AutoScaleOverride, ClusterData, Policies, TenantInfo
 from anabranch.broker.errors import NotFoundError, PreconditionError, listed
 from anabranch.broker.http.errors import MalformedError
-from anabranch.broker.http.lookups import Authoritative
 from anabranch.broker.http.routes.bundles import bundles_data, edges_of
 from anabranch.broker.http.routing import BODY, Home, RouteGroup, TopicName
 from anabranch.broker.operations import Operations
@@ -176,7 +175,7 @@ def _namespaces(routes: RouteGroup, operations: Operations, cluster: str) -> Non
             await auto_scale.set_namespace(home, override)
 
     @routes.delete(path)
-    async def delete_namespace(home: Home, authoritative: Authoritative = False) -> None:
+    async def delete_namespace(home: Home) -> None:
         """Unloads a namespace's bundles and deletes it with them."""
         await operations.delete_namespace(home)
 

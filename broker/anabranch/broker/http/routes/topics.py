@@ -10,7 +10,6 @@ from starlette.requests import Request
 
 from anabranch.admin import AutoScaleOverride, Layout, Segment, SegmentDetail, TopicStats
 from anabranch.broker.errors import NotFoundError, PreconditionError
-from anabranch.broker.http.lookups import Authoritative
 from anabranch.broker.http.routes.topic_names import NamesResponse, names_response
 from anabranch.broker.http.routes.topic_stats import (
     layout_of,
@@ -117,9 +116,7 @@ def _stats(routes: RouteGroup, topics: TopicOperations) -> None:
         return await topic_stats(topics, name)
 
     @routes.get(f"{segment}/stats")
-    async def get_segment_stats(
-        name: TopicName, segmentId: _SegmentId, authoritative: Authoritative = False
-    ) -> SegmentDetail:
+    async def get_segment_stats(name: TopicName, segmentId: _SegmentId) -> SegmentDetail:
         """The same of one segment."""
         found = await topics.controlled(name, reading=True)
         part = found.segment(segmentId)
