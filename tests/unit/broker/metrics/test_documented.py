@@ -18,8 +18,7 @@ from anabranch.broker.node_metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
 from anabranch.broker.security.acls import measure_acls
 from anabranch.broker.security.node import measure_security
-from anabranch.broker.snapshots.metrics import ArchiveMetrics
-from anabranch.broker.snapshots.trim_watch import TrimWatch
+from anabranch.broker.snapshots.trim_watch import ArchiveMetrics, TrimWatch
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
 from anabranch.proxy.proxy import Proxy
