@@ -28,12 +28,17 @@ from anabranch.channel.codec import encode_broker_load, encode_top_bundles
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
-from anabranch.core.balance.broker_load import BrokerLoadData, fault_of
+from anabranch.core.balance.broker_load import (
+    NOTHING_USED,
+    BrokerLoadData,
+    Resources,
+    ResourceUsage,
+    fault_of,
+)
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.policies import NO_POLICIES
-from anabranch.core.balance.reports import BrokerReports, Resources
+from anabranch.core.balance.reports import BrokerReports
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.usage import NOTHING_USED, ResourceUsage
 from bench.clients.load import due_times
 from bench.figure import Measured
 from bench.place import Place

@@ -51,10 +51,7 @@ class Input(msgspec.Struct, frozen=True):
         layout, load, policy, last = self.layout, self.load, self.policy, self.last
         if self.renewed:
             layout = SegmentLayout(layout.epoch, layout.next_segment_id, layout.segments.values())
-        demand = {
-            f"stream-{number}": Demand(self.consumers, _LONG_AGO_MS)
-            for number in range(_SUBSCRIPTIONS)
-        }
+        demand = {f"stream-{number}": Demand(self.consumers) for number in range(_SUBSCRIPTIONS)}
         if self.before is not None:
             decide(self.before, load, demand, policy, _NOW_MS, last)
         began = time.perf_counter_ns()

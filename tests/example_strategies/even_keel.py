@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from anabranch.core.balance.bundle_load import BundleLoad
+from anabranch.core.balance.choosing import Candidate
 from anabranch.core.balance.counters import SplitReason
-from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.strategies import Cut, WantedMove

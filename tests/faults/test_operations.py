@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.admin import AsyncAdmin
-from anabranch.core.placement.room import Copies, KafkaSurvey
+from anabranch.core.placement import Copies, KafkaSurvey
 from faults import operations
 from faults.history import History, read
 from faults.operations import CHANCES, Operation, Operator

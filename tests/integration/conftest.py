@@ -19,9 +19,9 @@ from anabranch.spark_replay.spark.session import kill_jvm, spark_session
 from support.hand_made_topic import HandMadeTopic
 from support.kafka_cluster import kafka_cluster
 from support.opening import Opening
-from support.proxied_kafka import ProxiedKafka, proxied_kafka
 from support.secured_kafka import SecuredKafka
 from support.spark_cluster import SHORT_LIVED_JVM
+from support.tcp_proxy import ProxiedKafka, proxied_kafka
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.waiting import WAIT_S
 

@@ -14,17 +14,16 @@ from anabranch.channel.codec import Horizon
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
-from anabranch.channel.log.end import KafkaLogEnd
 from anabranch.channel.log.entries import append_record
-from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log.kafka_log import KafkaLogEnd, KafkaLogReader, KafkaLogWriter
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
-from support.proxied_kafka import ProxiedKafka
 from support.record_batches import batches_of
+from support.tcp_proxy import ProxiedKafka
 from support.waiting import WAIT_S
 
 
@@ -61,7 +60,7 @@ def test_what_is_proposed_while_an_append_is_under_way_goes_together(
     proxied: ProxiedKafka, topic_prefix: str
 ) -> None:
     """But for the next one, which librdkafka makes up at once; and the first waits for no other."""
-    kafka, proxy, _ = proxied
+    kafka, proxy = proxied
     connection = KafkaConnection(proxied.advertised)
     topics = Topics(topic_prefix)
     wal = topics.wal

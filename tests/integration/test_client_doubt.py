@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,13 +12,9 @@ from anabranch.client import Client, DeliveryResult, Producer
 from support.hand_made_topic import HandMadeTopic
 from support.opening import Opening
 from support.processes import START_S_MAX, STOP_S_MAX
-from support.produce_proxy import Append, Deed
-from support.proxied_kafka import ProxiedKafka
+from support.tcp_proxy import ProxiedKafka
 from support.traffic import post
 from support.waiting import WAIT_S, until
-
-_ALONE = 3  # so many messages are acknowledged before there is trouble
-_REFUSED_MAX = 4  # times
 
 
 @pytest.fixture
@@ -33,7 +26,6 @@ def made(proxied: ProxiedKafka, topic_prefix: str, buckets: int) -> Iterator[Ope
     )
     proxied.proxy.refuse(False)
     proxied.proxy.let_answers_through()
-    proxied.appends.topic = ""
 
 
 async def test_what_arrived_before_the_cut_is_not_sent_again_to_the_child(
@@ -171,43 +163,3 @@ async def test_a_process_ends_when_interrupted_while_kafka_is_out_of_reach(
             process.kill()
     assert process.returncode != 0
     assert stderr.decode().splitlines()[-1] == "KeyboardInterrupt"
-
-
-@pytest.mark.parametrize("buckets", [1])
-async def test_what_kafka_stored_and_then_refused_for_want_of_replicas_is_there_once(
-    made: HandMadeTopic, proxied: ProxiedKafka
-) -> None:
-    """Its answer is lost; tried again, it and the next one are refused, and those behind are not:
-    so it goes while replicas come back. Kafka finds a gap then, and librdkafka began a new epoch.
-    """
-    refused: Counter[int] = Counter()  # by its number
-    lost: list[Append] = []
-    overtaken: list[Append] = []
-    all_posted = threading.Event()
-
-    def decide(append: Append) -> Deed:
-        if not lost and append.sequence == _ALONE:
-            assert all_posted.wait(START_S_MAX)
-            lost.append(append)
-            return Deed.LOSE_ANSWER
-        if append.sequence > _ALONE + 1:
-            overtaken.append(append)
-        if not lost or overtaken or refused[_ALONE] == _REFUSED_MAX:
-            return Deed.PASS
-        refused[append.sequence] += 1
-        return Deed.REFUSE
-
-    made.max_message_bytes = 4_000  # so each of these messages is a batch
-    values = [random.Random(number).randbytes(3_000) for number in range(_ALONE + 6)]
-    producer = await made.client.create_producer(made.name, linger_ms=0)
-    for value in values[:_ALONE]:
-        await producer.send(value, "key")
-    part, _ = producer.layout.place("key")
-    proxied.appends.decide, proxied.appends.topic = decide, part.kafka_topic
-    for value in values[_ALONE:]:
-        await producer.post(value, "key")
-    all_posted.set()
-    await producer.flush(WAIT_S)
-
-    assert refused
-    assert [values.index(each) for each in made.by_key()[b"key"]] == [*range(len(values))]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Final
 
 import pytest
 from confluent_kafka.serialization import StringSerializer
@@ -15,9 +18,41 @@ from anabranch.client import (
 )
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.client_quota import client_quota
+from anabranch.wire.kafka.protocol import (
+    NO_TAGS,
+    BrokerConnection,
+    array,
+    bootstrap_addresses,
+    text,
+)
 from support.hand_made_topic import HandMadeTopic
 from support.waiting import WAIT_S
+
+_ALTER: Final = 49
+_VERSION: Final = 1
+
+
+@contextmanager
+def client_quota(servers: str, client_id: str, bytes_per_s: float) -> Iterator[None]:
+    """What producers of that id may write, meanwhile."""
+    _alter(servers, client_id, bytes_per_s, remove=False)
+    try:
+        yield
+    finally:
+        _alter(servers, client_id, bytes_per_s, remove=True)
+
+
+def _alter(servers: str, client_id: str, bytes_per_s: float, *, remove: bool) -> None:
+    who = array([text("client-id") + text(client_id) + NO_TAGS])
+    what = array([text("producer_byte_rate") + struct.pack(">d?", bytes_per_s, remove) + NO_TAGS])
+    (address,) = bootstrap_addresses(servers)
+    with closing(BrokerConnection(address, {}, WAIT_S)) as connection:
+        asked = array([who + what + NO_TAGS]) + b"\0" + NO_TAGS
+        answer = connection.ask(_ALTER, _VERSION, asked)
+    answer.skip(4)  # throttle time
+    assert answer.count() == 1
+    assert answer.unpack(">h") == (0,)
+
 
 _KEYS = [b"key-%d" % number for number in range(200)]
 
@@ -73,17 +108,6 @@ async def test_a_message_beyond_the_limit_is_refused_by_name_and_is_no_seal(
     await producer.send(b"after", "key")
 
     assert [value[:6] for value in made.by_key()[b"key"]] == [b"xxxxxx", b"before", b"after"]
-
-
-async def test_batches_never_exceed_the_limit_of_the_topic(made: HandMadeTopic) -> None:
-    made.max_message_bytes = 20_000
-    await made.set_limit(made.layout.segments[0], 20_000)
-    made.push()
-    producer = await made.client.create_producer("public/default/orders", linger_ms=50)
-    await producer.send_many([("key", b"%04d" % i + b"x" * 4_000) for i in range(100)])
-    await producer.flush(WAIT_S)
-
-    assert [int(value[:4]) for value in made.by_key()[b"key"]] == list(range(100))
 
 
 async def test_a_value_that_a_serializer_refuses_harms_no_other(made: HandMadeTopic) -> None:

@@ -15,7 +15,6 @@ import pytest
 from anabranch.client import BucketLostError, Client, ClosedError, DeadlineError, QueueConsumer
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.devkit.kafka.settings import Differences
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
 from support.waiting import WAIT_S, until
 
@@ -111,7 +110,7 @@ async def test_the_lock_is_what_kafka_says_and_another_one_is_refused(
 
 @pytest.mark.long
 def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
-    topic_prefix: str, tmp_path: Path
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         consumers = [await client.subscribe_queue(topic, "jobs") for _ in range(2)]
@@ -137,17 +136,8 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
             await each.close()
         await asyncio.gather(*tasks)
 
-    # Short, and longer than a machine may stall: then messages would come again.
-    short = Differences(
-        server={
-            "group.share.min.record.lock.duration.ms": "8000",
-            "group.share.record.lock.duration.ms": "8000",
-        }
-    )
-    with (
-        EmbeddedKafka(tmp_path / "kafka", differences=short) as kafka,
-        topic_cluster(kafka, topic_prefix, tmp_path) as running,
-    ):
+    soon = "scalableTopicSurveyIntervalSeconds=1"
+    with topic_cluster(kafka, topic_prefix, tmp_path, soon) as running:
         run_on(running, body)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,11 +19,34 @@ from anabranch.core.entities.subscription import Subscription
 from anabranch.core.subscriptions.marks import mark_of
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.group_tool import group_tool
+from anabranch.jars.cache import resolve
+from anabranch.jars.java import find_java
 from support.local_topic import LocalTopic, local_topic
 from support.memory_cluster import until
 from support.there import there
 from support.waiting import WAIT_S
+
+_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+async def group_tool(servers: str, *arguments: str) -> str:
+    """What it prints once it has done as it was told."""
+    jars = os.pathsep.join(str(jar) for jar in (*resolve("tools"), *resolve("kafka")))
+    process = await asyncio.create_subprocess_exec(
+        *(find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, _COMMAND),
+        *("--bootstrap-server", servers, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        told, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    said = told.decode(errors="replace")
+    assert process.returncode == 0, said
+    return said
+
 
 NOTICED_S = 10.0
 

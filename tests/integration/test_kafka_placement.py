@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from anabranch.channel.errors import BrokersDrainedError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.client import Client, Producer
-from anabranch.core.placement.room import Copies, KafkaBroker, Room
+from anabranch.core.placement import Copies, KafkaBroker, Room
 from anabranch.devkit.kafka.brokers import KafkaBrokers
 from support import channel
 from support.several_brokers import leaders, under_load
 from support.there import there
 from support.topic_cluster import TopicCluster, topic_cluster
-from support.waiting import WAIT_S, eventually
+from support.waiting import WAIT_S
 
 pytestmark = pytest.mark.long
 
@@ -90,19 +89,6 @@ def test_new_segments_lie_where_there_is_room(brokers: KafkaBrokers, topic_prefi
         segments.close()
 
 
-def test_what_is_drained_gets_nothing_or_nothing_is_made(
-    brokers: KafkaBrokers, topic_prefix: str
-) -> None:
-    segments = Segments(brokers, topic_prefix, 2)
-    try:
-        kept = segments.make(3, Room(1, _EVEN, frozenset({2, 9})))
-        assert {broker for each in kept for broker in each.replicas} == {1, 3}
-        with pytest.raises(BrokersDrainedError, match=r"only 1 may get new segments.*: 1, 2 are"):
-            segments.make(1, Room(1, _EVEN, frozenset({1, 2})))
-    finally:
-        segments.close()
-
-
 _SETTINGS: Final = (
     "replicationFactor=1",
     "minInsyncReplicas=1",
@@ -123,40 +109,16 @@ def cluster(
         yield running
 
 
-async def test_a_broker_is_drained_under_ordered_traffic_and_leads_nothing_in_the_end(
+async def test_a_segment_is_relocated_under_ordered_traffic(
     cluster: TopicCluster, client: Client, topic: str
 ) -> None:
-    """Two topics, of which one has no traffic; what is sealed goes once it is read."""
-    idle = "public/default/idle"
-    drained: list[int] = []
-    await cluster.create(idle, 4)
-
-    async def share(broker: int) -> dict[str, Any]:
-        found = await cluster.rest("GET", "/admin/v2/kafka/brokers")
-        return next(each for each in found if each["brokerId"] == broker)
-
     async def disturb(producer: Producer) -> None:
-        victim = leaders(cluster.kafka, producer.layout.segments[0].kafka_topic)[0]
-        assert (await share(victim))["drained"] is False
-        await cluster.rest("PUT", f"/admin/v2/kafka/brokers/{victim}/drain")
-
-        async def left() -> bool:
-            return bool((await share(victim))["activeReplicas"] == 0)
-
-        await eventually(left, WAIT_S)
-        await cluster.split(topic, (await cluster.active(topic))[0])  # nor does what is made now
-        for name in (topic, idle):
-            for part in (await cluster.call("GET", f"{name}/stats"))["segments"].values():
-                if part["state"] == "ACTIVE":
-                    assert victim not in leaders(cluster.kafka, part["kafkaTopic"]).values()
-        drained.append(victim)
+        (segment,) = await cluster.active(topic)
+        there_now = leaders(cluster.kafka, producer.layout.segments[segment].kafka_topic)
+        left = there_now[0]
+        await cluster.call("POST", f"{topic}/relocate/{segment}?off={left}")
+        for part in (await cluster.call("GET", f"{topic}/stats"))["segments"].values():
+            if part["state"] == "ACTIVE":
+                assert left not in leaders(cluster.kafka, part["kafkaTopic"]).values()
 
     await under_load(cluster.kafka, client, topic, disturb, repeats=False, keeps=False)
-    (victim,) = drained
-
-    async def empty() -> bool:  # nobody reads `idle`, and `billing` has read the other one
-        return bool((await share(victim))["sealedLeaders"] == 0)
-
-    await eventually(empty, WAIT_S)
-    await cluster.rest("DELETE", f"/admin/v2/kafka/brokers/{victim}/drain")
-    assert (await share(victim))["drained"] is False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from anabranch.wire.kafka import producer_state
 from support import channel
 from support.causality_rounds import judged
 from support.leader_moves import LeaderMoves
-from support.moved_leaders import SAFE, THREE_COPIES, Moment, changed_under
 from support.processes import descendants
 from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, topic_cluster
@@ -27,29 +25,30 @@ from support.waiting import WAIT_S
 
 pytestmark = pytest.mark.long
 
-_MOMENTS = [Moment.SEALING, Moment.ANY, Moment.SEALING, Moment.ANY, Moment.SEALING, Moment.KILLED]
+# Three copies of everything, of which two must have a message before it is acknowledged.
+_THREE_COPIES = (
+    "replicationFactor=3",
+    "minInsyncReplicas=2",
+    "scalableTopicEntryBucketBudget=8",
+)
+_SAFE = {
+    "unclean.leader.election.enable": "false",
+    "offsets.topic.replication.factor": "3",
+    "default.replication.factor": "3",
+}
 
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers]:
-    with KafkaBrokers(tmp_path_factory.mktemp("brokers"), 3, SAFE) as running:
+    with KafkaBrokers(tmp_path_factory.mktemp("brokers"), 3, _SAFE) as running:
         yield running
 
 
 @pytest.fixture
 def cluster(brokers: KafkaBrokers, topic_prefix: str, tmp_path: Path) -> Iterator[TopicCluster]:
     """Two nodes with three copies of everything, of which two must be in sync."""
-    with topic_cluster(brokers, topic_prefix, tmp_path, *THREE_COPIES) as running:
+    with topic_cluster(brokers, topic_prefix, tmp_path, *_THREE_COPIES) as running:
         yield running
-
-
-async def test_each_message_is_stored_once_and_in_order_though_leaders_change_in_each_split(
-    brokers: KafkaBrokers, cluster: TopicCluster, client: Client, topic: str
-) -> None:
-    chance = random.Random(topic)
-    proof = await changed_under(brokers, cluster, client, topic, _MOMENTS, chance)
-    assert proof.faults == []
-    assert any(each.moved for each in proof.rounds)
 
 
 async def test_an_effect_never_comes_before_its_cause_though_leaders_change_in_each_split(

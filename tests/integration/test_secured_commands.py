@@ -84,9 +84,6 @@ isolation delete gold
 domains set east BROKER
 domains list
 domains delete east
-kafka brokers
-kafka drain 1
-kafka undrain 1
 balance show
 balance history
 config set lookupTimeoutMillis 5000
@@ -111,8 +108,6 @@ REFUSED: Final = {
     "topics relocate": "segments can lie nowhere else",
     "segments abort-transaction": "no transaction holds it back",
     "segments restore": "is not lost",
-    "kafka drain": "segments can lie nowhere else",
-    "kafka undrain": "is not drained",
 }
 # These take the process's own input and signals, so they are run in one of their own.
 APARTLY: Final = {"topics produce", "topics consume", "topics peek"}

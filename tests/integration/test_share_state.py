@@ -31,8 +31,8 @@ from support.topic_cluster import Servers, topic_cluster
 from support.waiting import WAIT_S
 
 _SETTING = "share.coordinator.state.topic.replication.factor"
-_SOON_S = 15.0
 _PATIENCE_S = 9.0
+_SOON_S = 2 * _PATIENCE_S
 
 
 def _names(kafka: EmbeddedKafka) -> set[str]:
@@ -76,7 +76,7 @@ async def _subscribed(url: str, topic: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("copies", "is_off", "why"),
-    [("3", False, rf"{_SETTING}=3: .*only 1 broker"), ("1", True, "--feature share.version=1")],
+    [("3", False, _SETTING), ("1", True, "--feature share.version=1")],
 )
 def test_subscribing_and_the_doctor_say_why_kafka_has_no_share_groups(
     topic_prefix: str, tmp_path: Path, copies: str, is_off: bool, why: str

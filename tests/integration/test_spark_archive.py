@@ -18,11 +18,10 @@ from pyspark.sql import SparkSession
 
 from anabranch.channel.archives import ArchiveError
 from anabranch.channel.codec import Horizon, encode_entity
-from anabranch.channel.kafka.archive_mark import archive_mark
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry
-from anabranch.channel.snapshots.compactor import Compactor
+from anabranch.channel.snapshots.compactor import Compactor, archive_mark
 from anabranch.core.entities.archive import archive_key
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive.contents import (

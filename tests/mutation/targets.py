@@ -50,7 +50,6 @@ _RULES: Final = (
     "core/*/machine.py",
     "core/log/state_machine.py",
     "core/sessions/lease.py",
-    "core/bundles/placement.py",
     "core/bundles/propose.py",
 )
 _FOLDS: Final = ("core/log/conflicts.py", "core/*/evolve.py")

@@ -1,30 +1,27 @@
 """Many nodes that balance thousands of bundles: real `NodeCore`s, loads that are made up.
 
-To be large it leaves out what other simulations have: all nodes read one copy of the folded state,
-and time goes by steps. Nodes crash, come back and stop for a while; records arrive late, twice or
-never. A node's load is the traffic of the bundles that the log says it owns.
+To be large it leaves out what other simulations have: faults, and a state of each node's own. Time
+goes by steps. A node's load is the traffic of the bundles that the log says it owns.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from random import Random
 from typing import Final
 
 from anabranch.core.balance import broker_load
+from anabranch.core.balance.broker_load import ResourceUsage
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, top_bundles
 from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round
-from anabranch.core.balance.usage import ResourceUsage
 from anabranch.core.balancer import Balancer
 from anabranch.core.effects import (
     AppendRecord,
     CloseUnit,
     Effect,
-    Halt,
     NodeSettings,
     SendHeartbeat,
 )
@@ -58,13 +55,23 @@ SETTINGS: Final = BalanceSettings(
 
 
 class Machine:
-    """One broker id, and the node that runs under it, if one does."""
+    """A node, and what it has yet to read."""
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, world: BalanceWorld, broker: str, bundles: int) -> None:
         self.broker = broker
-        self.core: NodeCore | None = None
-        self.back_at = 0.0
-        self.paused_until = 0.0
+        settings = NodeSettings(
+            broker,
+            "test",
+            f"http://{broker}",
+            "",
+            heartbeat_s=STEP_S,
+            lease_s=4 * STEP_S,
+            liveness_timeout_s=6 * STEP_S,
+            default_bundles=bundles,
+            burst=100_000,
+            balance=SETTINGS,
+        )
+        self.core = NodeCore(settings, world.replica, world.new_id)
         self.entries: list[Folded] = []
         self.beats: list[Heartbeat] = []
         self.load: broker_load.BrokerLoadData = broker_load.FRESH
@@ -78,16 +85,14 @@ class BalanceWorld:
         self.rng = Random(seed)
         self.now = 0.0
         self.replica = MemoryReplica()
-        self.machines = [Machine(f"b{number}:8080") for number in range(nodes)]
         self.loads: dict[str, broker_load.BrokerLoadData] = {}
         self.top: dict[str, TopBundlesLoadData] = {}
         self.rounds: list[Round] = []
-        self.faults = Counter[str]()
         self.moved: dict[str, list[int]] = {}  # when the balancer's moves of a bundle were through
-        self.crash_after: int | None = None  # records of a cycle: then its leader is gone
         self._leaving: dict[str, str] = {}
-        self._wire: list[tuple[float, Record]] = []
+        self._sent: list[Record] = []
         self._ids = 0
+        self.machines = [Machine(self, f"b{number}:8080", bundles) for number in range(nodes)]
         self._bundles = bundles
         self.traffic: dict[str, float] = {}
 
@@ -104,7 +109,7 @@ class BalanceWorld:
     def begin(self) -> None:
         """All nodes start; the first tenth of them takes half of all bundles."""
         for machine in self.machines:
-            self._start(machine)
+            self._carry_out(machine, machine.core.joined(self.now))
         self.run(20)
         names = [name for name, _ in live_bundles(self.replica, NAMESPACE)]
         weights = [self.rng.lognormvariate(0.0, 1.0) for _ in names]
@@ -132,24 +137,6 @@ class BalanceWorld:
                 )
         self.run(5)
 
-    def _start(self, machine: Machine) -> None:
-        settings = NodeSettings(
-            machine.broker,
-            "test",
-            f"http://{machine.broker}",
-            "",
-            heartbeat_s=STEP_S,
-            lease_s=4 * STEP_S,
-            liveness_timeout_s=6 * STEP_S,
-            default_bundles=self._bundles,
-            burst=100_000,
-            balance=SETTINGS,
-        )
-        machine.core = NodeCore(settings, self.replica, self.new_id)
-        machine.entries, machine.beats = [], []
-        machine.load = machine.reported = broker_load.FRESH
-        self._carry_out(machine, machine.core.joined(self.now))
-
     # --- time ---------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
@@ -158,28 +145,20 @@ class BalanceWorld:
 
     def _step(self) -> None:
         self.now += STEP_S
-        due = [record for at, record in self._wire if at <= self.now]
-        self._wire = [(at, record) for at, record in self._wire if at > self.now]
+        due, self._sent = self._sent, []
         for record in due:
             self._append(record)
         for machine in self.machines:
-            if machine.core is None:
-                if machine.back_at <= self.now:
-                    self._start(machine)
-            elif machine.paused_until <= self.now:
-                self._tick(machine, machine.core)
+            self._tick(machine)
 
     def _append(self, record: Record) -> None:
         entry = self.replica.read(record, self.replica.next_offset, self.now_ms)
         self._watch(entry)
         for machine in self.machines:
-            if machine.core is not None:
-                machine.entries.append(entry)
+            machine.entries.append(entry)
 
-    def _is_awake(self, machine: Machine) -> bool:
-        return machine.core is not None and machine.paused_until <= self.now
-
-    def _tick(self, machine: Machine, core: NodeCore) -> None:
+    def _tick(self, machine: Machine) -> None:
+        core = machine.core
         entries, machine.entries = machine.entries, []
         beats, machine.beats = machine.beats, []
         for beat in beats:
@@ -192,36 +171,19 @@ class BalanceWorld:
             if leader_of(self.replica)[0] != machine.broker:
                 raise ViolationError(f"{machine.broker} sheds and does not lead")
             self.rounds.append(found)
-        if records and self.crash_after is not None:
-            records = records[: self.crash_after]
-            self._crash(machine)
-        for record in records:
-            self._send(record)
+        self._sent += records
 
     def _carry_out(self, machine: Machine, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case AppendRecord(record):
-                    self._send(record)
+                    self._sent.append(record)
                 case SendHeartbeat(beat):
                     for each in self.machines:
-                        if each.core is not None:
-                            each.beats.append(beat)
-                    if machine.core is not None:
-                        machine.core.beat_acked(beat, self.now)
+                        each.beats.append(beat)
+                    machine.core.beat_acked(beat, self.now)
                 case CloseUnit(unit):
-                    if machine.core is not None:
-                        self._carry_out(machine, machine.core.closed(unit, self.now))
-                case Halt():
-                    machine.core, machine.back_at = None, self.now + STEP_S
-
-    def _send(self, record: Record) -> None:
-        """A record arrives after a step or two; some twice, some never."""
-        if self.rng.random() < 0.01:
-            return
-        for _ in range(1 + (self.rng.random() < 0.01)):
-            late = self.rng.choice((0.0, 0.0, 0.0, STEP_S, 3 * STEP_S))
-            self._wire.append((self.now + late, record))
+                    self._carry_out(machine, machine.core.closed(unit, self.now))
 
     # --- loads --------------------------------------------------------------------------
 
@@ -251,11 +213,7 @@ class BalanceWorld:
 
     def deviation(self) -> float:
         """Of the true loads of all nodes that are there."""
-        loads = [
-            sum(self.owned(each.broker).values()) / CAPACITY
-            for each in self.machines
-            if each.core is not None
-        ]
+        loads = [sum(self.owned(each.broker).values()) / CAPACITY for each in self.machines]
         mean = math.fsum(loads) / len(loads)
         return math.sqrt(math.fsum((load - mean) ** 2 for load in loads) / len(loads))
 
@@ -269,27 +227,6 @@ class BalanceWorld:
         # A bundle that is more than a node can be relieved of wants a split, not a move.
         most = CAPACITY / 20
         self.traffic = {name: min(each * share, most) for name, each in self.traffic.items()}
-
-    # --- faults -------------------------------------------------------------------------
-
-    def disturb(self) -> None:
-        """Perhaps a node crashes, or stops for a while; the leader more often than others."""
-        awake = [each for each in self.machines if self._is_awake(each)]
-        if len(awake) < len(self.machines) * 0.8:
-            return
-        leader = [each for each in awake if each.broker == leader_of(self.replica)[0]]
-        machine = self.rng.choice(leader if leader and self.rng.random() < 0.3 else awake)
-        if self.rng.random() < 0.5:
-            self._crash(machine)
-        else:
-            self.faults["pause"] += 1
-            machine.paused_until = self.now + self.rng.uniform(1, 10) * STEP_S
-
-    def _crash(self, machine: Machine) -> None:
-        self.faults["crash"] += 1
-        machine.core, machine.back_at = None, self.now + self.rng.uniform(1, 20) * STEP_S
-        self.loads.pop(machine.broker, None)
-        self.top.pop(machine.broker, None)
 
     # --- what must hold -----------------------------------------------------------------
 
@@ -309,26 +246,6 @@ class BalanceWorld:
         elif record.unit in self._leaving and unit is not None and unit.state is UnitState.OWNED:
             del self._leaving[record.unit]
             self.moved.setdefault(record.unit, []).append(entry.timestamp_ms)
-
-    def under_way(self) -> list[str]:
-        """The bundles that the balancer moves now."""
-        return list(self._leaving)
-
-    def check_owners(self) -> None:
-        """Every bundle is there once, and who serves it is whom the log names."""
-        live = live_bundles(self.replica, NAMESPACE)
-        if len(live) != self._bundles:
-            raise ViolationError(f"{len(live)} bundles, not {self._bundles}")
-        actors = Counter(
-            name
-            for machine in self.machines
-            if machine.core is not None and self._is_awake(machine)
-            for name in machine.core.serving
-            if machine.core.may_act(name, self.now)
-        )
-        twice = [name for name, count in actors.items() if count > 1]
-        if twice:
-            raise ViolationError(f"{twice[0]} is served by several nodes")
 
 
 def _stamped(load: broker_load.BrokerLoadData, now_ms: int) -> broker_load.BrokerLoadData:

@@ -235,11 +235,8 @@ class Consumer(Life):
                     connection.down(partial(self._see, answered))
 
                 connection.up(partial(tell, connection, report.number))
-        elif self._close_by is not None and connection is not None and self._may_leave():
+        elif self._close_by is not None and connection is not None and self.core.holds_nothing:
             connection.up(partial(self._leave, connection))
-
-    def _may_leave(self) -> bool:
-        return self.core.holds_nothing
 
     def _leave(self, connection: Connection) -> None:
         host = self._world.hosts[connection.process.name]

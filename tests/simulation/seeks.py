@@ -74,10 +74,7 @@ class _Keeper:
     def queue(
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, tuple[int, int]]:
-        if not self._world.plan.queue_told:
-            return {}
-        share_group = self._world.queue_of(group)
-        return {place: share_group.told(place) for place in places} if share_group else {}
+        return {}
 
     def _at(self, place: Place, timestamp_ms: int) -> int:
         partition = self._store.partitions.get(place)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from anabranch.channel import codec
-from anabranch.core.bundles import evolve as units
+from anabranch.core.bundles import machine as units
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.guards import SOURCE_SETTLED
 from anabranch.core.bundles.machine import BUNDLES

@@ -10,10 +10,7 @@ from msgspec.structs import replace
 
 from anabranch.broker.topics.subscriptions import groups
 from anabranch.client._consumer.assignment import AssignedSegment
-from anabranch.core.entities.subscription import Subscription, SubscriptionOp
 from anabranch.core.entities.topic import ScalableTopic
-from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions import evolve as subscription_evolve
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from faults.planted import BUGS
 from simulation.planted import noticed, stormy
@@ -47,21 +44,6 @@ def test_a_seek_that_leaves_out_the_children_of_a_split_under_way(
     stormy(monkeypatch, **SEEKS, operation_interval_s=0.3, kafka_fails=0.1)
     monkeypatch.setattr(groups, "written_parts", of_old)
     violation_found("was put at", first_seed=16)
-
-
-def test_a_subscription_that_begins_anew_without_what_it_had_drained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    changed = subscription_evolve._changed
-
-    def kept(before: Subscription, record: SubscriptionChange, offset: int) -> Subscription:
-        after = changed(before, record, offset)
-        if record.op is SubscriptionOp.RESET:
-            after = replace(after, drained=before.drained)
-        return after
-
-    monkeypatch.setattr(subscription_evolve, "_changed", kept)
-    violation_found("right after", "which was put at", first_seed=18)
 
 
 def test_a_seek_that_does_not_wait_for_who_serves_the_former_group(

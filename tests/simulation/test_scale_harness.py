@@ -43,8 +43,6 @@ def test_a_controller_that_forgets_the_cooldowns_when_it_takes_over(
     [
         ({"max_segments": 64}, "segments of at most", 2),
         ({"min_segments": 1}, "segments of at least", 9),
-        ({"max_dag_depth": 64}, "the merge depth is", 7),
-        ({"max_entry_buckets_per_segment": 1024}, "buckets are more than the ceiling", 0),
         ({"enabled": True}, "it is switched off", 3),
     ],
 )

@@ -7,7 +7,6 @@ from functools import partial
 import msgspec
 import pytest
 
-from anabranch.broker.topics.subscriptions import consumers
 from anabranch.client import TopicLayout
 from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.client._producer.partition_writer import PartitionWriter, Step
@@ -15,11 +14,8 @@ from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.log.state import StateReader
-from anabranch.core.subscriptions import admission, instances
+from anabranch.core.subscriptions import instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.known_positions import KnownPositions, PositionFinding
-from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.topics import controller
 from anabranch.core.topics import evolve as topic_fold
 from anabranch.core.topics.guards import CHILDREN_FIT, PRUNABLE
@@ -81,16 +77,6 @@ def test_a_producer_that_leaves_at_a_refusal_though_there_are_copies(
     violation_found("was stored out of order", "which had been acknowledged when it was sent")
 
 
-def test_a_seal_that_asks_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_sealed(store: SegmentStore, place: tuple[str, int]) -> bool:
-        partition = store.partitions.get(place)
-        return partition is None or partition.sealed
-
-    shared_by_all(monkeypatch, kafka_copies=2)
-    monkeypatch.setattr(SegmentStore, "_is_sealed", is_sealed)
-    violation_found("is committed as sealed at", "right after", first_seed=2)
-
-
 def shared_by_all(monkeypatch: pytest.MonkeyPatch, kafka_copies: int = 1) -> None:
     """Producers answer one another all the time, and segments are replaced as often."""
     stormy(
@@ -135,16 +121,6 @@ def test_a_handler_that_is_not_told_before_its_bucket_goes(monkeypatch: pytest.M
     violation_found("works on it")
 
 
-def test_drains_of_a_deleted_subscription_that_count_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Found by the simulation: which life of it a subscribe speaks of was not told."""
-    stormy(monkeypatch, passing_topics=1, topics=1, operation_interval_s=0.1, sends_per_s=10.0)
-    for asked in (admission, consumers):
-        monkeypatch.setattr(asked, "is_same_life", lambda wish, known: True)
-    violation_found("is called drained by", first_seed=28)
-
-
 def test_a_position_that_is_believed_whoever_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger, or a consumer from before a seek."""
 
@@ -159,28 +135,11 @@ def test_a_position_that_is_believed_whoever_wrote_it(monkeypatch: pytest.Monkey
     violation_found("right after", "is called drained by", first_seed=1)
 
 
-def test_a_controller_that_takes_what_a_stranger_wrote_for_what_was_committed(
+def test_a_drain_before_its_time_that_the_audit_alone_looks_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def taken(
-        self: KnownPositions, bucket: Bucket, _: int, told: CommittedPosition | None
-    ) -> PositionFinding | None:
-        if told is not None:
-            self._at[bucket] = told.offset
-        return None
-
-    stormy(monkeypatch, forgets=True, consumers=3, checkpoints=False)
-    monkeypatch.setattr(KnownPositions, "_judge", taken)
-    violation_found("right after", "is called drained by")
-
-
-@pytest.mark.parametrize("others", [{}, {"late": True, "forgets": True, "removes": True}])
-def test_a_drain_before_its_time_that_the_audit_alone_looks_for(
-    monkeypatch: pytest.MonkeyPatch, others: dict[str, object]
-) -> None:
-    """Whatever else the log or retention excuses."""
     BUGS["drained-early"].plant(monkeypatch.setattr)
-    stormy(monkeypatch, checkpoints=False, consumers=2, operation_interval_s=0.3, **others)
+    stormy(monkeypatch, checkpoints=False, consumers=2, operation_interval_s=0.3)
     monkeypatch.setattr(TopicChecks, "_must_be_consumed", lambda *_: None)
     monkeypatch.setattr(HandlerChecks, "begins", lambda *_: None)
     violation_found("the audit accuses by segments")
@@ -206,21 +165,6 @@ def test_a_second_process_registered_under_a_name_while_the_first_may_serve(
     stormy(monkeypatch, consumers=1, client_faults=("pause", "twin"), client_fault_interval_s=0.7)
     monkeypatch.setattr(SubscriptionCoordinator, "is_lapsing", lambda self, name, instance: False)
     violation_found("both serve", "is called drained", first_seed=13)
-
-
-def test_a_name_taken_over_from_a_process_that_only_lost_its_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stormy(monkeypatch, consumers=1, client_faults=("cut", "twin"), client_fault_interval_s=0.7)
-    closed = SubscriptionCoordinator.closed
-
-    def as_ended(
-        self: SubscriptionCoordinator, name: str, connection: int, now: float, *, hung_up: bool
-    ) -> None:
-        closed(self, name, connection, now, hung_up=True)
-
-    monkeypatch.setattr(SubscriptionCoordinator, "closed", as_ended)
-    violation_found("both serve")
 
 
 def test_drained_segments_that_are_never_logged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,11 +55,11 @@ _UNITS = (
 )
 _NOT_SHOWN = {TopicMove.UPDATE, TopicMove.LOST, TopicMove.BEGIN}  # that is told by its operation
 _TOPICS = (
-    # Nobody updates a topic or loses one of Kafka here, and no queue has dead letters.
+    # Nobody updates a topic or loses one of Kafka here, and there are no queues.
     *(f"TopicChange.{each.name}" for each in {*Operation} - {Operation.NONE, Operation.RESTORE}),
     *(f"TopicChange.{each.name}" for each in {*TopicMove} - _NOT_SHOWN),
     *(f"SubscriptionChange.{op.name}" for op in {*SubscriptionOp} - {SubscriptionOp.DEAD_LETTER}),
-    *("CONSUMER_COUNT", "MSG_RATE_IN", "COLD", "BUCKET_SURPLUS", "BELOW_SPLIT_RATE_FLOOR"),
+    *("CONSUMER_COUNT", "MSG_RATE_IN", "COLD", "BELOW_SPLIT_RATE_FLOOR"),
 )
 _OFTEN = ("stored", "redelivered", "handed_on", "settled_in_doubt", "lapses")
 # A seek is one record, positions included, so fewer fail on the way than are made.
@@ -80,7 +80,7 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
     "topics": (
         50,
         dict.fromkeys((*_TOPICS, "STALE_VERSION", "SESSION_OVER"), 1)
-        | dict.fromkeys((*_OFTEN, "seeks", "checkpoints", "queued", "stopped", "removed"), 20)
+        | dict.fromkeys((*_OFTEN, "seeks", "checkpoints", "stopped", "removed"), 20)
         | {"kept": 1}
         | {"audited_drains": 1_000}
         | dict.fromkeys(_AT_TIMES, 10),

@@ -144,11 +144,6 @@ class TopicChecks:
             for segment_id in record.segment_ids:
                 sink.must_have(topic, record.topic, segment_id)
             return
-        queue = self._world.queues.get((record.topic, record.subscription))
-        if queue is not None:
-            for segment_id in record.segment_ids:
-                queue.must_have(topic, segment_id)
-            return
         group = kafka_group("", record.topic, record.subscription, known.group_offset)
         for segment_id in record.segment_ids:
             part = topic.layout.segment(segment_id)
@@ -320,9 +315,4 @@ class TopicChecks:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
             if not self._world.plan.seeks and not self._world.plan.removes:
                 found += self._world.shared.unread(group, topic)
-        for (name, subscription), queue in self._world.queues.items():
-            layout = self._world.cluster.checks.truth.topic(name)
-            known = self._world.cluster.checks.truth.subscription(name, subscription)
-            if layout is not None and known is not None:
-                found += queue.unread(layout, known.drained)
         return found

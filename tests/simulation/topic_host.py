@@ -32,14 +32,13 @@ from anabranch.broker.topics.subscriptions.refusals import (
     ConsumerFencedError,
     SubscriptionGoneError,
 )
-from anabranch.client._consumer.assignment import Assignment
-from anabranch.client._consumer.forms import assignment_of
+from anabranch.client._consumer.assignment import Assignment, assignment_of
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import StateReader
-from anabranch.core.placement.room import Room
+from anabranch.core.placement import Room
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.topics.controller import ControllerEffect, Unserved
@@ -135,9 +134,6 @@ class _OneKafka:
 
     def room(self, task: Task) -> Room | None:
         return None
-
-    def to_leave(self, incarnation: int) -> dict[int, tuple[int, ...]]:
-        return {}
 
 
 class _Nowhere:

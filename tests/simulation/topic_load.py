@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
-from anabranch.core.autoscale.rates import RollingRates
+from anabranch.core.autoscale.meter import RollingRates
 from anabranch.core.autoscale.schedule import policy_of
 from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.segment import SegmentInfo

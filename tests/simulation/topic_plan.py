@@ -65,10 +65,8 @@ class TopicPlan(msgspec.Struct, frozen=True):
     shared_keys: int = 0  # of each topic that lasts, written to by all its producers
     forgets: bool = False  # Kafka forgets positions that the log has
     checkpoints: bool = False  # the last subscription's consumers keep their positions
-    queue_consumers: int = 0  # of a queue subscription of the first topic; 0 for none
     slow_work_s: float = 4.0  # at most
     settle_s: float = math.inf  # that consumers have for it, once a bucket is to move
-    queue_told: bool = False  # Kafka tells nodes how far a queue is, where they look
     late: bool = False  # a subscription of the first topic that comes and goes, and begins anywhere
     removes: bool = False  # Kafka's retention takes messages that nobody has read
 
@@ -111,12 +109,11 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         kafka_brokers=own.choice((1, 1, 3)),
         forgets=own.random() < 0.4,
         shared_keys=own.choice((0, 1, 3)),
-        queue_consumers=own.choice((0, 0, 0, 0, 1, 3)),
     )
     if drawn.kafka_brokers > 1:
         drawn = msgspec.structs.replace(drawn, kafka_copies=own.choice((1, 2)))
-    drawn = msgspec.structs.replace(drawn, queue_told=own.random() < 0.7, late=own.random() < 0.4)
-    if drawn.forgets and not drawn.checkpoints and not drawn.queue_consumers:
+    drawn = msgspec.structs.replace(drawn, late=own.random() < 0.4)
+    if drawn.forgets and not drawn.checkpoints:
         drawn = msgspec.structs.replace(drawn, removes=own.random() < 0.6)
     drawn = msgspec.structs.replace(
         drawn, settle_s=own.choice((2.0, math.inf)), slow_work_s=own.choice((4.0, 12.0))
@@ -140,7 +137,6 @@ def draw_policy(rng: random.Random) -> AutoScalePolicy:
         rebucket_cooldown_seconds=rng.choice((1.0, 3.0)),
         merge_cooldown_seconds=rng.choice((0.5, 2.0)),
         merge_window_seconds=rng.choice((0.5, 2.0)),
-        rebucket_down_window_seconds=rng.choice((2.0, 4.0)),
         split_msg_rate_in_threshold=split,
         merge_msg_rate_in_threshold=merge,
         split_bytes_rate_in_threshold=200.0 * split,

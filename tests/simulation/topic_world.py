@@ -10,7 +10,6 @@ from anabranch.client import TopicLayout
 from anabranch.core.bundles.guards import controller_of
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.kafka_names import kafka_group
 from simulation.audits import Auditor
 from simulation.checkpoint_consumers import CheckpointReader
 from simulation.checkpoint_sink import Sink
@@ -20,10 +19,8 @@ from simulation.forgetting import Forgetting
 from simulation.operators import HOME, LATE, Operators
 from simulation.process import Process
 from simulation.producers import Producer
-from simulation.queue_consumers import QueueReader
 from simulation.scale_checks import ScaleChecks
 from simulation.segment_store import Place, SegmentStore
-from simulation.share_groups import ShareGroup
 from simulation.shared_keys import SharedKeys
 from simulation.topic_checks import TopicChecks
 from simulation.topic_host import TopicHost
@@ -59,8 +56,6 @@ class TopicWorld:
         self.subscriptions = [(topic, name) for topic in self.lasting for name in names]
         kept = self.subscriptions[-1:] if plan.checkpoints else []
         self.sinks = {each: Sink(self, whole=plan.consumers == 1) for each in kept}
-        queue = (self.lasting[0], "queue")
-        self.queues = {queue: ShareGroup(self, queue[0])} if plan.queue_consumers else {}
         rates = iter(plan.clock_rates * 4)
         self.consumers = [
             self._consumer(topic, name, f"c{each}", next(rates))
@@ -74,10 +69,6 @@ class TopicWorld:
         ]
         self.twins = [
             self._consumer(topic, name, "c0", next(rates)) for topic, name in self.subscriptions
-        ]
-        self.consumers += [
-            QueueReader(self, *queue, f"c{each}", next(rates))
-            for each in range(plan.queue_consumers)
         ]
         self.regulars = list(self.consumers)
         self.consumers += self.twins
@@ -108,15 +99,6 @@ class TopicWorld:
     @property
     def faults_over(self) -> bool:
         return self.cluster.faults_over
-
-    def queue_of(self, group: str) -> ShareGroup | None:
-        """The queue whose Kafka group it is."""
-        truth = self.cluster.checks.truth
-        for (topic, subscription), share_group in self.queues.items():
-            known = truth.subscription(topic, subscription)
-            if known and kafka_group("", topic, subscription, known.group_offset) == group:
-                return share_group
-        return None
 
     def new_number(self) -> int:
         self._numbers += 1
@@ -201,7 +183,7 @@ class TopicWorld:
             for consumer in self.regulars:
                 consumer.start()
         self._began = True
-        if all(truth.subscription(*each) for each in (*self.subscriptions, *self.queues)):
+        if all(truth.subscription(*each) for each in self.subscriptions):
             for producer in self.producers:
                 producer.start()
         else:
@@ -283,7 +265,6 @@ class TopicWorld:
             "given_up": len(self.checks.in_doubt),
             "settled_in_doubt": self.settled_in_doubt,
             "checkpoints": sum(each.saves for each in self.sinks.values()),
-            "queued": sum(each.deliveries for each in self.queues.values()),
             "seeks": self.checks.seeks.finished,
             "forgotten": self.forgetting.forgotten,
             "kept": self.forgetting.kept,

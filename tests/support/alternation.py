@@ -75,6 +75,12 @@ class Alternation:
         found = Counter(number for places in self._received.values() for *_, number in places)
         return sorted(number for number, times in found.items() if times > 1)
 
+    def stored_twice(self) -> list[int]:
+        """What Kafka has at more than one place."""
+        there = {each for found in self._received.values() for each in found}
+        counts = Counter(number for *_, number in there)
+        return sorted(number for number, places in counts.items() if places > 1)
+
     def turned_when_delivered(self) -> list[CausalityViolation[int]]:
         """What is wrong with the order in which messages were received."""
         return self._turned(self._received.values())

@@ -26,7 +26,6 @@ POLICY = AutoScalePolicy(
     rebucket_cooldown_seconds=20,
     merge_cooldown_seconds=30,
     merge_window_seconds=40,
-    rebucket_down_window_seconds=50,
     split_msg_rate_in_threshold=100,
     split_bytes_rate_in_threshold=1_000,
     split_msg_rate_out_threshold=200,
@@ -66,9 +65,9 @@ def rates_in(*rates: float) -> dict[int, SegmentLoad]:
     return {segment_id: load(rate) for segment_id, rate in enumerate(rates)}
 
 
-def streams(*counts: int, since_ms: int = LONG_AGO_MS) -> dict[str, Demand]:
+def streams(*counts: int) -> dict[str, Demand]:
     """A stream subscription for each number of consumers."""
-    return {f"stream{n}": Demand(each, since_ms) for n, each in enumerate(counts)}
+    return {f"stream{n}": Demand(each) for n, each in enumerate(counts)}
 
 
 def decided(

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.channel.balance_records import broker_load_record, top_bundles_record
-from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.broker_load import (
+    NOTHING_USED,
+    BrokerLoadData,
+    Resources,
+    ResourceUsage,
+)
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.reports import Resources
-from anabranch.core.balance.usage import NOTHING_USED, ResourceUsage
 from anabranch.core.names import Namespace, parse_topic
 from support.memory_cluster import MemoryNode
 

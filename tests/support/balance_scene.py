@@ -8,7 +8,7 @@ import msgspec
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.filters import Candidate
+from anabranch.core.balance.choosing import Candidate
 from anabranch.core.balance.offload import ClusterView, Exchange
 from anabranch.core.balance.policies import FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings

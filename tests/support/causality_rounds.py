@@ -31,10 +31,10 @@ async def judged(
     moves: LeaderMoves | None = None,
     tell: Callable[[int, int], None] = lambda _number, _sent: None,
 ) -> None:
-    """Fails if an effect comes before its cause. Each round is a split, a merge and a rebucket.
+    """Fails if an effect comes before its cause, or is stored twice.
 
-    With `moves`, Kafka's leaders change in the middle of each of them. `tell` hears after each
-    round how many messages there are.
+    Each round is a split, a merge and a rebucket. With `moves`, Kafka's leaders change in the
+    middle of each of them. `tell` hears after each round how many messages there are.
     """
     with TcpProxy(int(cluster.nodes[1].service_url().rpartition(":")[2])) as proxy:
         async with Client(f"pulsar://127.0.0.1:{proxy.port}") as late:
@@ -63,6 +63,7 @@ async def judged(
             for task in (sending, receiving):
                 with pytest.raises(asyncio.CancelledError):
                     await task
+    assert history.stored_twice() == []
     assert history.turned_when_stored() == []
     assert history.turned_when_delivered() == []
 

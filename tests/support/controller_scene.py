@@ -28,7 +28,6 @@ class Scene:
         self.world.owned(A)
         self.now = 50.0
         self.acts = True
-        self.leaving: dict[int, tuple[int, ...]] = {}  # segments on drained brokers of Kafka
         self.controller = self.fresh()
         self.must(self.change(TopicMove.CREATE, segments=initial_segments(segments)))
 
@@ -40,7 +39,6 @@ class Scene:
             lambda: self.world.actor(A),
             lambda now: self.acts,
             self.world.new_id,
-            to_leave=lambda incarnation: self.leaving,
         )
 
     @property

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
 
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.node import Node
+from anabranch.broker.settings import Settings
 from anabranch.core.bundles.guards import controller_of
 from anabranch.devkit.ports import free_port
 from anabranch.wire.server.server import serve
@@ -19,9 +23,63 @@ from support import doomed_node
 from support.doomed_node import Point
 from support.kafka_cluster import HOST, KafkaCluster
 from support.memory_cluster import until
-from support.node_process import NodeProcess, node_process
+from support.processes import COMMAND, STOP_S_MAX, awaited
 from support.topic_cluster import Servers
 from support.waiting import WAIT_S
+
+
+class NodeProcess:
+    """A running `anabranch node` with these settings; its port is theirs."""
+
+    def __init__(self, settings: Settings, command: Sequence[str] = COMMAND) -> None:
+        self.id = settings.broker_id
+        self.url = settings.web_url
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self.output = settings.data_dir / "node.out"
+        given = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        named = {f"ANABRANCH_{name}": str(value) for name, value in given.items()}
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "node", "--end-with-parent"],
+                env={**os.environ, **named},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def await_ready(self) -> None:
+        """Returns once the node serves."""
+
+        def answer() -> httpx.Response | None:
+            with suppress(httpx.TransportError):
+                found = httpx.get(f"{self.url}/readyz", timeout=5)
+                return found if found.status_code == 200 else None
+            return None
+
+        awaited(answer, self.process, self.text)
+
+    def text(self) -> str:
+        """What it has written."""
+        return self.output.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL: it tells nobody."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait(STOP_S_MAX)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+
+@contextmanager
+def node_process(settings: Settings, command: Sequence[str] = COMMAND) -> Iterator[NodeProcess]:
+    """A node that is ready, for as long as the block runs or until it is killed."""
+    node = NodeProcess(settings, command)
+    try:
+        node.await_ready()
+        yield node
+    finally:
+        node.kill()
 
 
 class LocalTopic:

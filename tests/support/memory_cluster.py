@@ -29,8 +29,7 @@ from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
-from anabranch.core.placement.drain import drained_brokers
-from anabranch.core.placement.room import KafkaSurvey
+from anabranch.core.placement import KafkaSurvey
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.wire import clock
 from support.memory_positions import MemoryPositions
@@ -94,7 +93,6 @@ class MemoryNode:
                 settings.scalable_topic_load_report_interval_seconds,
                 settings.replication_factor,
                 lambda: cluster.kafka,
-                lambda: drained_brokers(self.view),
             ),
         )
         self.operations = Operations(self.runtime, settings, parts)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.segments.sealing import SEAL, SegmentTopic
-from anabranch.core.placement.room import Room
+from anabranch.core.placement import Room
 from anabranch.core.topics.findings import KafkaTopic
 from support.waiting import WAIT_S
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.filters import Candidate
+from anabranch.core.balance.choosing import Candidate
 from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.policies import NO_POLICIES
 from support.shedder_by_the_rules import RulesBroker

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
-from functools import partial
-from typing import Final, Self
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.kafka.settings import Differences
+from anabranch.devkit.ports import free_port
 
 _HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65_536
-
-Pump = Callable[[], None]
 
 
 class TcpProxy:
@@ -81,20 +83,14 @@ class TcpProxy:
         threading.Thread(target=self._relay, args=(client, server), daemon=True).start()
 
     def _relay(self, client: socket.socket, server: socket.socket) -> None:
-        there, back = self._pumps(client, server)
-        answers = threading.Thread(target=back, daemon=True)
+        back = (server, client, self._answers_flow)
+        answers = threading.Thread(target=_pump, args=back, daemon=True)
         answers.start()
-        there()
+        _pump(client, server, None)
         answers.join()
         # Not before: a new one may get the number of a socket that a thread is about to read.
         client.close()
         server.close()
-
-    def _pumps(self, client: socket.socket, server: socket.socket) -> tuple[Pump, Pump]:
-        """Two functions: one passes on requests, one answers, each until it ends."""
-        return partial(_pump, client, server, None), partial(
-            _pump, server, client, self._answers_flow
-        )
 
 
 def _pump(source: socket.socket, sink: socket.socket, gate: threading.Event | None) -> None:
@@ -110,3 +106,26 @@ def _pump(source: socket.socket, sink: socket.socket, gate: threading.Event | No
 def end(side: socket.socket) -> None:
     with contextlib.suppress(OSError):
         side.shutdown(socket.SHUT_RDWR)
+
+
+class ProxiedKafka(NamedTuple):
+    """Clients of `advertised` come through `proxy`."""
+
+    kafka: EmbeddedKafka
+    proxy: TcpProxy
+
+    @property
+    def advertised(self) -> str:
+        return f"{_HOST}:{self.proxy.port}"
+
+
+@contextlib.contextmanager
+def proxied_kafka(folder: Path, differences: Differences) -> Iterator[ProxiedKafka]:
+    listens = free_port(_HOST)
+    with (
+        TcpProxy(listens) as proxy,
+        EmbeddedKafka(
+            folder, second_listener=(listens, proxy.port), differences=differences
+        ) as kafka,
+    ):
+        yield ProxiedKafka(kafka, proxy)

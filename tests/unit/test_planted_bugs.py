@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
+from confluent_kafka import Message
 
 from anabranch.broker.bundle_owners import Routes
 from anabranch.broker.errors import DeadlineExceededError
@@ -21,6 +22,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.client._consumer import assignment
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._queue.messages import Delivery
 from anabranch.core.entities.tenant import NamespaceInfo
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.fold.replica import MemoryReplica
@@ -118,6 +120,7 @@ EXAMPLES: Final[dict[str, Callable[[], object]]] = {
     "stale-leader-not-fenced": told_late,
     "seal-not-probed": sealed,
     "committed-ahead": committed,
+    "unsettled-accepted": lambda: Delivery([Message()]).end()[0],
 }
 """By bug: what the function that it replaces does, in a case in which the bug shows."""
 TESTS: Final = Path(__file__).parents[1]

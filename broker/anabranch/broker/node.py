@@ -49,14 +49,12 @@ from anabranch.channel.load.balance import BrokerLoadChange, KafkaBrokerLoads, K
 from anabranch.channel.load.loads import KafkaLoads, LoadTable
 from anabranch.channel.load.probe import LoadProbe
 from anabranch.channel.load.soft_state import SoftStateTopic
-from anabranch.channel.log.end import KafkaLogEnd
 from anabranch.channel.log.entries import Entry, append_records
-from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log.kafka_log import KafkaLogEnd, KafkaLogReader, KafkaLogWriter
 from anabranch.channel.segments.admin import lived_by
 from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.errors import AnabranchError
-from anabranch.core.placement.drain import drained_brokers
 from anabranch.projections.view import View
 from anabranch.wire import clock
 
@@ -138,7 +136,6 @@ class Node:
             settings.scalable_topic_load_report_interval_seconds,
             settings.replication_factor,
             lambda: BrokerSurveyor(self._connection, settings.topic_prefix),
-            lambda: drained_brokers(self._the_view()),
         )
         acls = acl_reconciler(self.runtime, settings, lambda: KafkaAcls(self._connection))
         parts = self._topic_parts(placement, acls)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.balance.bundle_meter import BundleMeter
 from anabranch.broker.balance.counts import BalanceCounts
-from anabranch.broker.balance.metrics import ChannelMetrics, DecisionMetrics, LoadMetrics
+from anabranch.broker.balance.metrics import BalanceMetrics, LoadMetrics
 from anabranch.broker.balance.reporter import (
     BalanceReporter,
     BrokerLoadOutbox,
@@ -15,12 +18,13 @@ from anabranch.broker.balance.reporter import (
 )
 from anabranch.broker.balance.resources import ResourceMeter
 from anabranch.broker.balance.runner import BalanceRunner
-from anabranch.broker.balance.strategies import installed
 from anabranch.broker.load.reporter import SegmentLoadReporter
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.channel.load.loads import LoadTable
+from anabranch.core.balance.strategies import Strategies, StrategyKind
+from anabranch.core.errors import InvalidInputError
 
 
 def resource_meter(settings: Settings) -> ResourceMeter:
@@ -85,6 +89,34 @@ def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:
     counts = BalanceCounts(runtime.core.me, registry)
     runtime.listeners.append(counts.folded)
     runtime.on_closed = counts.disconnected
-    registry.register(DecisionMetrics(counts, runtime, lookups))
-    registry.register(ChannelMetrics(counts, runtime, lookups))
+    registry.register(BalanceMetrics(counts, runtime, lookups))
     return counts
+
+
+def installed() -> Strategies:
+    """Returns all that are installed beside Anabranch. It reads files, and runs their imports."""
+    return Strategies(
+        {
+            kind: {each.name: _loaded(each) for each in entry_points(group=kind.value)}
+            for kind in StrategyKind
+        }
+    )
+
+
+class _Refusal:
+    """In the place of a strategy that cannot be loaded: it says so when it is asked."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __call__(self, *given: object) -> None:
+        raise InvalidInputError(self._why)
+
+
+def _loaded(entry: EntryPoint) -> Callable[..., Any]:
+    try:
+        strategy: object = entry.load()
+    except Exception as error:  # noqa: BLE001 - it is another's code, which may do anything
+        why = f"{entry.value} cannot be loaded: {type(error).__name__}: {error}"
+        return _Refusal(why)
+    return strategy if callable(strategy) else _Refusal(f"{entry.value} is no function")

@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from anabranch.broker.balance.history import BalanceHistory
-from anabranch.broker.balance.outlooks import BalanceOutlooks
+from anabranch.broker.balance.shown import ShownBalance
 from anabranch.broker.bundles.cuts import BundleCuts, BundleWord
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.configuration import Configuration
@@ -35,7 +34,6 @@ from anabranch.broker.tenants.limits import TenantLimits
 from anabranch.broker.tenants.permissions import RolePermissions
 from anabranch.broker.tenants.tenancy import Tenancy
 from anabranch.broker.topics.build import TopicParts, build_topics
-from anabranch.broker.topics.kafka_drains import KafkaDrains
 from anabranch.core.balance.settings import SplitAlgorithm
 from anabranch.core.bundles import propose
 from anabranch.core.effects import BrokerState
@@ -84,11 +82,9 @@ class Operations:
         self.tenancy = Tenancy(runtime, current)
         self.placements = PlacementPolicies(runtime, current)
         self.permissions = RolePermissions(runtime, current)
-        self.balance = BalanceOutlooks(runtime, current, self.lookups)
-        self.balance_history = BalanceHistory(runtime)
+        self.balance = ShownBalance(runtime, self.lookups)
         self._cuts = BundleCuts(runtime, parts.load)
         self.topics = build_topics(runtime, self.lookups, current, parts)
-        self.kafka = KafkaDrains(runtime, parts.placement, self.placements)
         self.topic_list_limiter = measured_limiter(
             current.now.topic_list_limits,
             TopicListPrefix.BROKER,

@@ -30,7 +30,6 @@ from anabranch.core.names import Namespace
 _WORDS = {
     PolicyKind.ISOLATION: "NamespaceIsolationPolicy",
     PolicyKind.DOMAIN: "Failure domain",
-    PolicyKind.KAFKA_DRAIN: "Drained Kafka broker",
 }
 
 
@@ -83,12 +82,8 @@ class PlacementPolicies(Changing):
             )
         await self._set(PolicyKind.DOMAIN, name, brokers=members)
 
-    async def drain_kafka_broker(self, broker_id: int) -> None:
-        """Lets this broker of Kafka get no segments any more."""
-        await self._set(PolicyKind.KAFKA_DRAIN, str(broker_id))
-
     async def _set(self, kind: PolicyKind, name: str, **fields: Any) -> None:
-        check_name(kind, name)
+        check_name(name)
         members = set(fields.get("brokers", ()))
 
         def build() -> PlacementPolicyChange | None:

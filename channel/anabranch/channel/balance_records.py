@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Final
+
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.broker_load import BrokerLoadData, Resources, ResourceUsage
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.usage import ResourceUsage
+
+_USAGES: Final = 2 * len(msgspec.structs.fields(Resources))  # the fields that come first
 
 
 class BrokerLoadRecord(msgspec.Struct, frozen=True, gc=False):
@@ -39,24 +43,9 @@ class BrokerLoadRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def load(self) -> BrokerLoadData:
         """The load that it says."""
-        return BrokerLoadData(
-            ResourceUsage(self.cpu_usage, self.cpu_limit),
-            ResourceUsage(self.memory_usage, self.memory_limit),
-            ResourceUsage(self.direct_memory_usage, self.direct_memory_limit),
-            ResourceUsage(self.bandwidth_in_usage, self.bandwidth_in_limit),
-            ResourceUsage(self.bandwidth_out_usage, self.bandwidth_out_limit),
-            self.msg_throughput_in,
-            self.msg_throughput_out,
-            self.msg_rate_in,
-            self.msg_rate_out,
-            self.bundle_count,
-            self.topics,
-            self.max_resource_usage,
-            self.weighted_max_ema,
-            self.msg_throughput_ema,
-            self.updated_at_ms,
-            self.reported_at_ms,
-        )
+        values: tuple[Any, ...] = msgspec.structs.astuple(self)
+        usages: Iterator[Any] = (ResourceUsage(*values[at : at + 2]) for at in range(0, _USAGES, 2))
+        return BrokerLoadData(*usages, *values[_USAGES:])
 
 
 class ReportedBundle(msgspec.Struct, frozen=True, gc=False):
@@ -93,24 +82,10 @@ class TopBundlesRecord(msgspec.Struct, frozen=True):
 
 def broker_load_record(load: BrokerLoadData) -> BrokerLoadRecord:
     """A broker's load as it is stored."""
-    return BrokerLoadRecord(
-        *(load.cpu.usage, load.cpu.limit),
-        *(load.memory.usage, load.memory.limit),
-        *(load.direct_memory.usage, load.direct_memory.limit),
-        *(load.bandwidth_in.usage, load.bandwidth_in.limit),
-        *(load.bandwidth_out.usage, load.bandwidth_out.limit),
-        load.msg_throughput_in,
-        load.msg_throughput_out,
-        load.msg_rate_in,
-        load.msg_rate_out,
-        load.bundle_count,
-        load.topics,
-        load.max_resource_usage,
-        load.weighted_max_ema,
-        load.msg_throughput_ema,
-        load.updated_at_ms,
-        load.reported_at_ms,
-    )
+    values = msgspec.structs.astuple(load)
+    usages = values[: _USAGES // 2]
+    flat = (number for usage in usages for number in msgspec.structs.astuple(usage))
+    return BrokerLoadRecord(*flat, *values[_USAGES // 2 :])
 
 
 def top_bundles_record(report: TopBundlesLoadData) -> TopBundlesRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from anabranch.core.errors import AnabranchError, FaultError
@@ -113,17 +112,6 @@ class ReplicasMissingError(KafkaRefusedError):
         super().__init__(
             f"Kafka at {servers} refused {doing}: {said.rstrip('.')}. Start more Kafka brokers, or "
             "set replicationFactor to what there are"
-        )
-
-
-class BrokersDrainedError(KafkaRefusedError):
-    """Too few of Kafka's brokers are left that may get new segments."""
-
-    def __init__(self, drained: Iterable[int], left: int, copies: int) -> None:
-        super().__init__(
-            f"of Kafka's live brokers only {left} may get new segments, and replicationFactor is "
-            f"{copies}: {', '.join(map(str, sorted(drained)))} are drained. Start more Kafka "
-            "brokers, or give one back with `anabranch kafka undrain`"
         )
 
 

@@ -34,7 +34,6 @@ _COMMANDS: Final = {
     "brokers": (".cluster.queries", "List the brokers and their leader."),
     "isolation": (".cluster.placements", "Brokers that own some bundles alone: list, set, delete."),
     "domains": (".cluster.placements", "Brokers that fail together: list, set, delete."),
-    "kafka": (".cluster.kafka", "Kafka's brokers, and draining them: brokers, drain ..."),
     "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
     "segments": (".topics.segments", "Single segments: strays, restore, abort-transaction."),
     "policy": (".topics.policy", "Rules for topics' own splits and merges: show, set."),

@@ -39,7 +39,6 @@ from anabranch.admin.errors import (
     UnreachableError,
     WrongLoopError,
 )
-from anabranch.admin.kafka_brokers import KafkaBrokerStats
 from anabranch.admin.lookups import LookupData
 from anabranch.admin.namespaces import BundlesData, Policies
 from anabranch.admin.placements import (
@@ -105,7 +104,6 @@ __all__ = [
     "InvalidInputError",
     "InvalidRequestError",
     "IsolationData",
-    "KafkaBrokerStats",
     "Layout",
     "LeaderBroker",
     "LoadStats",

@@ -30,7 +30,6 @@ from anabranch.admin.errors import (
     WrongLoopError,
     refusal,
 )
-from anabranch.admin.kafka_brokers import KafkaPlane
 from anabranch.admin.lookups import Lookups
 from anabranch.admin.namespaces import Namespaces
 from anabranch.admin.placements import Placements
@@ -77,7 +76,6 @@ class _Resources(Generic[TransportT]):
         self.bundles: Bundles[TransportT] = Bundles(transport)
         self.scalable_topics: ScalableTopics[TransportT] = ScalableTopics(transport)
         self.brokers: Brokers[TransportT] = Brokers(transport)
-        self.kafka_brokers: KafkaPlane[TransportT] = KafkaPlane(transport)
         self.lookups: Lookups[TransportT] = Lookups(transport)
         self.balance: BalanceQuestions[TransportT] = BalanceQuestions(transport)
 

@@ -26,7 +26,6 @@ class AutoScaleOverride(TypedDict, total=False):
     rebucketCooldownSeconds: float
     mergeCooldownSeconds: float
     mergeWindowSeconds: float
-    rebucketDownWindowSeconds: float
     splitMsgRateInThreshold: float
     splitBytesRateInThreshold: float
     splitMsgRateOutThreshold: float

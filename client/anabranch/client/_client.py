@@ -40,9 +40,8 @@ from anabranch.client._settings import (
     Start,
     start_milliseconds,
 )
-from anabranch.client._topics.access import NodeAccess
 from anabranch.client._topics.list_watch import TopicListWatch
-from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.nodes import NodeAccess, Nodes
 from anabranch.client._topics.topic_list import TopicSelection
 from anabranch.client._topics.traffic import TrafficReporter
 from anabranch.client._topics.watch import LayoutWatch

@@ -42,7 +42,6 @@ SHARE_CONSUMER: Final[Mapping[str, Any]] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 20,
-    "statistics.interval.ms": 500,
     "log_level": 3,  # errors; one warns that this is a preview
 }
 # For clients that only ask and change. Unless they keep a connection to every broker of Kafka, a

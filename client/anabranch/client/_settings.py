@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, Self, TypedDict
+from typing import Any, ClassVar, Final, Literal, Self, TypedDict
 
 import msgspec
 
@@ -29,13 +29,6 @@ _LINGER_MS_MAX: Final = 60_000
 _COUNT_MAX: Final = 2**31 - 1
 _BYTES_MAX: Final = 2**63 - 1
 _QUEUED_KBYTES_MAX: Final = 2_097_151
-_READ_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {  # mostly librdkafka's
-    "bytes_max": (1, _BYTES_MAX),
-    "batch_messages_max": (1, 1_000_000),
-    "buffered_messages_max": (1, _COUNT_MAX),
-    "queued_messages_min": (1, 10_000_000),
-    "fetch_wait_ms": (0, 300_000),
-}
 
 
 def _number(name: str, given: Any) -> float:
@@ -167,15 +160,13 @@ class ReadSettings(msgspec.Struct, frozen=True):
     message is read all the same. `fetch_wait_ms` is in milliseconds.
     """
 
+    batch_messages_max: ClassVar = 1_000
+    buffered_messages_max: ClassVar = 40_000  # read from librdkafka and not taken yet
     bytes_max: int = 64 * 1024 * 1024
-    batch_messages_max: int = 1_000
-    buffered_messages_max: int = 40_000  # read from librdkafka and not taken yet
-    queued_messages_min: int = 1_000_000  # librdkafka reads on below this, per partition
     fetch_wait_ms: int = 10
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _READ_BOUNDS.items():
-            _check_whole(name, getattr(self, name), least, most)
+        _check_whole("bytes_max", self.bytes_max, 1, _BYTES_MAX)
 
     @property
     def quarter_bytes(self) -> int:
@@ -185,7 +176,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
         """The properties of librdkafka for these bounds."""
         fetch = min(50 * 1024 * 1024, self.quarter_bytes)
         return {
-            "queued.min.messages": self.queued_messages_min,
+            "queued.min.messages": 1_000_000,  # it reads on below this, per partition
             "queued.max.messages.kbytes": min(_QUEUED_KBYTES_MAX, self.quarter_bytes // 1_024),
             "fetch.message.max.bytes": min(1024 * 1024, fetch),
             "message.max.bytes": min(1_000_000, fetch),  # else it is the least of the next
@@ -302,9 +293,8 @@ class QueueSettings(ReceivingSettings, frozen=True, kw_only=True):
     before the next one comes.
 
     `lock_s` is the group's `share.record.lock.duration.ms` in seconds, for a Kafka that does not
-    tell it. Messages that are not settled by then are delivered again. A sealed segment without a
-    message for `drain.LOCKS` times as long counts as drained. `dead_letter` becomes the policy of
-    the subscription, which keeps it.
+    tell it. Messages that are not settled by then are delivered again. `dead_letter` becomes the
+    policy of the subscription, which keeps it.
     """
 
     messages_max: int = 2_000

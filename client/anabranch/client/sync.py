@@ -17,9 +17,8 @@ calls of other threads with ClosedError.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
+from collections.abc import Mapping
+from typing import Any, Generic, Self, TypeVar
 
 from anabranch.access import Credentials, Tls
 from anabranch.client import _client as client
@@ -36,12 +35,7 @@ from anabranch.client._many.consumer import TopicsConsumer
 from anabranch.client._producer import producer
 from anabranch.client._queue import consumer as queue
 from anabranch.client._queue.messages import QueueMessage
-from anabranch.client._settings import (
-    ConsumerOptions,
-    ConsumerSettings,
-    DeadLetterPolicy,
-    ProducerSettings,
-)
+from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
 from anabranch.client._topics import list_watch
 from anabranch.client._topics import watch as layout_watch
 from anabranch.client._topics.layout import TopicLayout
@@ -63,12 +57,8 @@ __all__ = [
     "connect",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-PositionOf = Callable[[int, int], int | None]
-TopicsPositionOf = Callable[[str, int, int], int | None]
-
+PositionOf = checkpoints.PositionOf
+TopicsPositionOf = many.TopicsPositionOf
 
 AnyConsumer = Consumer[Any] | TopicsConsumer[Any, Any, Any]
 ConsumerT = TypeVar("ConsumerT", bound=AnyConsumer)
@@ -335,66 +325,14 @@ class Client(Face[client.Client]):
     watch_topics = makes(client.Client.watch_topics, TopicListWatch)
     create_producer = makes(client.Client.create_producer, Producer)
     subscribe = makes(client.Client.subscribe, StreamConsumer)
+    subscribe_checkpoint = makes(client.Client.subscribe_checkpoint, CheckpointConsumer)
     subscribe_queue = makes(client.Client.subscribe_queue, QueueConsumer)
     subscribe_topics = makes(client.Client.subscribe_topics, StreamTopicsConsumer)
+    subscribe_checkpoint_topics = makes(
+        client.Client.subscribe_checkpoint_topics, CheckpointTopicsConsumer
+    )
     subscribe_queue_topics = makes(client.Client.subscribe_queue_topics, QueueTopicsConsumer)
     peek = waits(client.Client.peek)
-
-    def subscribe_checkpoint(
-        self,
-        topic: str,
-        subscription: str,
-        consumer_name: str = "",
-        settings: ConsumerSettings | None = None,
-        *,
-        checkpoint: checkpoints.Checkpoint | None = None,
-        position_of: PositionOf | None = None,
-        **changes: Unpack[ConsumerOptions],
-    ) -> CheckpointConsumer:
-        """Returns an ordered consumer whose positions the caller keeps. The rest is the same as for
-        `subscribe`.
-
-        `position_of` is a plain function here. It runs on a thread where it may wait.
-        """
-        part = self._thread.wait(
-            self._part.subscribe_checkpoint,
-            topic,
-            subscription,
-            consumer_name,
-            settings,
-            checkpoint=checkpoint,
-            position_of=None if position_of is None else _on_a_thread(position_of),
-            **changes,
-        )
-        return CheckpointConsumer(part, self._thread)
-
-    def subscribe_checkpoint_topics(
-        self,
-        topics: TopicSelection,
-        subscription: str,
-        consumer_name: str = "",
-        settings: ConsumerSettings | None = None,
-        *,
-        checkpoint: many.TopicsCheckpoint | None = None,
-        position_of: TopicsPositionOf | None = None,
-        **changes: Unpack[ConsumerOptions],
-    ) -> CheckpointTopicsConsumer:
-        """Returns a consumer as `subscribe_topics` does, for which the caller keeps the positions
-        of all topics.
-
-        `position_of` is a plain function here. It runs on a thread where it may wait.
-        """
-        part = self._thread.wait(
-            self._part.subscribe_checkpoint_topics,
-            topics,
-            subscription,
-            consumer_name,
-            settings,
-            checkpoint=checkpoint,
-            position_of=None if position_of is None else _on_a_thread(position_of),
-            **changes,
-        )
-        return CheckpointTopicsConsumer(part, self._thread)
 
     def close(self) -> None:
         """Closes all objects that it made, and ends its thread. A second call does nothing."""
@@ -419,10 +357,3 @@ def connect(
 ) -> Client:
     """Returns a `Client` of that URL. Raises InvalidInputError."""
     return Client(url, tls=tls, credentials=credentials, kafka=kafka)
-
-
-def _on_a_thread(position_of: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    async def asked(*args: P.args, **named: P.kwargs) -> T:
-        return await asyncio.to_thread(position_of, *args, **named)
-
-    return asked

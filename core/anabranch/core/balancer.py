@@ -1,18 +1,21 @@
-"""A node's part in balancing: the leader sheds, each owner splits, and no node acts in safe
-mode.
+"""A node's part in balancing: the leader sheds, each owner splits, and no node acts in safe mode.
+
+An `Outlook` is the next decision itself, without any note of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum, unique
 from typing import Final
 
-from anabranch.core.balance.broker_load import BrokerLoadData
+import msgspec
+
+from anabranch.core.balance.broker_load import BrokerLoadData, fault_of
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.cycle import Seen, splits, unloads
-from anabranch.core.balance.outlook import NoCycle, Outlook, outlook
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.shedding import Round
+from anabranch.core.balance.shedding import Round, decide, deviation, usable_loads
 from anabranch.core.balance.splitting import OwnerView, SplitRound, TopicLoad
 from anabranch.core.bundles.propose import NewId
 from anabranch.core.entities.unit import UnitState
@@ -21,6 +24,48 @@ from anabranch.core.log.state import live_bundles
 from anabranch.core.node import NodeCore
 
 _SHEDDING: Final = "shedding"
+
+
+@unique
+class NoCycle(StrEnum):
+    """Why there is no cycle at all."""
+
+    SWITCHED_OFF = "loadBalancerEnabled or loadBalancerSheddingEnabled is false"
+    NOT_SERVING = "the leader has lost touch with the log, or is about to leave"
+    ALONE = "there are no two brokers that take bundles"
+
+
+class SeenBroker(msgspec.Struct, frozen=True):
+    """A broker and its reported load, None if that is missing or implausible. `ignored`: the reason
+    why it takes no part, "" if it does.
+
+    `reported`: the number of bundles that it has told the leader about.
+    """
+
+    broker: str
+    load: BrokerLoadData | None
+    ignored: str
+    reported: int
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """The balancer's input, and its next result.
+
+    `due_in_s`: seconds until the next cycle; None if that is not known yet. `average`, `std`: those
+    of the loads that take part; None if none does. `hits`: the number of cycles in a row for which
+    the condition has held so far. `cycle`: the next one; None if it is prevented.
+    """
+
+    leader: str
+    at_ms: int
+    due_in_s: float | None
+    settings: BalanceSettings
+    brokers: tuple[SeenBroker, ...]
+    average: float | None
+    std: float | None
+    hits: int
+    prevented: NoCycle | None
+    cycle: Round | None
 
 
 class Balancer:
@@ -89,20 +134,40 @@ class Balancer:
     ) -> Outlook:
         """Tells the state of the loads and the result of the next cycle; changes nothing."""
         node, settings, now_ms = self._node, self._settings, self._node.log_now_ms
-        seen = self.seen(loads, top, now)
-        return outlook(
-            node.balance.state(settings, now_ms),
-            node.balance.view(node.state, seen, settings, now_ms),
-            node.balance.thresholds(settings),
-            now_ms,
-            self._prevented(seen, settings, now),
-            node.balance.strategies.copy(),
-        )
-
-    def shed_in(self, now: float) -> float | None:
-        """Seconds until the next cycle of shedding; None while that is unknown."""
-        return self._node.balance.due_in(
-            _SHEDDING, self._settings.shedding_interval_minutes * 60, now
+        notes, seen = node.balance, self.seen(loads, top, now)
+        held = notes.thresholds(settings)
+        available = {each.broker for each in seen.candidates}
+        usable, _, ignored = usable_loads(loads, available, held.settings, now_ms)
+        brokers = []
+        for broker in sorted(available | loads.keys()):
+            load = loads.get(broker)
+            unknown = "" if broker in usable else "it has not been reported yet"
+            brokers.append(
+                SeenBroker(
+                    broker,
+                    None if load is None or fault_of(load, now_ms) else load,
+                    ignored.get(broker, unknown),
+                    len(top[broker].bundles) if broker in top else 0,
+                )
+            )
+        prevented, state = self._prevented(seen, settings, now), notes.state(settings, now_ms)
+        cycle = None
+        if prevented is None:
+            view = notes.view(node.state, seen, settings, now_ms)
+            _, found = decide(state, view, held.settings, now_ms, notes.strategies)
+            cycle = msgspec.structs.replace(found, thresholds=held.why)
+        average, std = deviation(usable.values()) if usable else (None, None)
+        return Outlook(
+            leader=node.me,
+            at_ms=now_ms,
+            due_in_s=notes.due_in(_SHEDDING, settings.shedding_interval_minutes * 60, now),
+            settings=settings,
+            brokers=tuple(brokers),
+            average=average,
+            std=std,
+            hits=state.hits,
+            prevented=prevented,
+            cycle=cycle,
         )
 
     def split(

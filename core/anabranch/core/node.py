@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
 from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.choosing import Candidate, LoadChooser
 from anabranch.core.balance.cycle import BalanceCycle
-from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.policies import Policies, policies_of
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.duties import Duties, expiries
@@ -129,8 +128,11 @@ class NodeCore:
 
     def chooser(self, at_hand: str = "") -> LoadChooser:
         """Returns the present choice of brokers, by filters and load."""
-        rules = ChoiceRules(self.settings.balance, self.policies(), self.balance.strategies)
-        return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
+        rules = self.settings.balance, self.policies()
+        notes = self.balance
+        return LoadChooser(
+            self.state, *rules, self.candidate, notes.strategies, at_hand, notes.turns
+        )
 
     def candidate(self, broker: str) -> Candidate:
         """Returns the known facts of a broker that could take units."""

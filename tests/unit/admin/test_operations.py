@@ -22,7 +22,7 @@ from support.memory_cluster import memory_cluster
 
 GROUPS: Final = (
     *("tenants", "namespaces", "placements", "bundles", "scalable_topics", "brokers"),
-    *("kafka_brokers", "lookups", "balance"),
+    *("lookups", "balance"),
 )
 # What load balancers and container platforms ask is no administration.
 PROBES: Final = ("/livez", "/readyz", "/status.html", "/metrics", "/docs", "/openapi.json")

@@ -69,7 +69,7 @@ async def main() -> None:
         count: int = (await queue.receive()).delivery_count
 
         await client.create_producer("t", linger=0)  # call-arg
-        await client.subscribe_checkpoint("t", "s", position_of=lambda s, b: 1)  # arg-type
+        await client.subscribe_checkpoint("t", "s", position_of=5)  # arg-type
         for wrong in stream:  # attr-defined
             pass
 
@@ -146,7 +146,7 @@ def _shape(function: Callable[..., Any], waits: bool) -> dict[str, tuple[Any, An
     found: dict[str, tuple[Any, Any, Any]] = {
         name: (each.kind, each.default, hints[name])
         for name, each in inspect.signature(function).parameters.items()
-        if name not in ("self", "position_of")
+        if name != "self"
     }
     if waits:
         found["return"] = (None, None, hints["return"])

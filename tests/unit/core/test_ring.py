@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from anabranch.core import names, ring
-from anabranch.core.bundles import placement
-from anabranch.core.bundles.placement import choose_broker
+from anabranch.core.bundles import propose
+from anabranch.core.bundles.propose import choose_broker
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log import records
 from anabranch.core.names import parse_namespace
@@ -27,7 +27,7 @@ from anabranch.core.ring import (
 )
 
 
-@pytest.mark.parametrize("module", [names, placement, records, ring])
+@pytest.mark.parametrize("module", [names, propose, records, ring])
 def test_the_examples_in_docstrings_hold(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 

@@ -8,11 +8,9 @@ much they write; consumers are those that are connected.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
-
-import msgspec
 
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.load.inventory import MeasuredTopic
@@ -30,20 +28,7 @@ from anabranch.core.ring import topic_hash
 _AT_ONCE: Final = 200  # topics looked at before others have their turn
 
 
-class _Sum(msgspec.Struct):
-    """The sums of one bundle; fields are named as in `BundleLoad`."""
-
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
-    topics: int = 0
-    producers: int = 0
-    consumers: int = 0
-    lookups: float = 0.0
-    sessions: int = 0
-    watches: int = 0
-    cache_size: int = 0
+_Sum = dict[str, float]  # by the fields of `BundleLoad`
 
 
 class BundleMeter:
@@ -69,25 +54,27 @@ class BundleMeter:
 
     async def read(self, elapsed_s: float) -> dict[str, BundleLoad]:
         """The load of every bundle that this node owns; look-ups since the last call."""
-        sums = {name: _Sum() for name in self._runtime.core.serving if name != LEADERSHIP}
+        sums: dict[str, _Sum] = {
+            name: defaultdict(int) for name in self._runtime.core.serving if name != LEADERSHIP
+        }
         self._homes = {name: home for name, home in self._homes.items() if home in sums}
         consumers = Counter(each.topic for each in self._service.consumers.values())
         for number, (name, topic) in enumerate(list(self._measured().items())):
             found = sums.get(self._home(name))
             if found is not None:
-                found.topics += 1
-                found.consumers += consumers[name]
-                found.sessions += consumers[name]
-                found.producers += self._reports.producers(name, topic.incarnation)
+                found["topics"] += 1
+                found["consumers"] += consumers[name]
+                found["sessions"] += consumers[name]
+                found["producers"] += self._reports.producers(name, topic.incarnation)
                 self._add_rates(found, name, topic)
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         for name, watches in self._watches.counts().items():
             found = sums.get(self._home(name))
             if found is not None:
-                found.watches += watches
+                found["watches"] += watches
         self._add_lookups(sums, self._lookups.answered_here(), elapsed_s)
-        return {name: BundleLoad(**msgspec.structs.asdict(each)) for name, each in sums.items()}
+        return {name: BundleLoad(**each) for name, each in sums.items()}  # type: ignore[arg-type]
 
     def topics(self, bundle: str) -> list[TopicLoad]:
         """The topics of a bundle that this node owns, as they were at the last call of `read`."""
@@ -95,13 +82,13 @@ class BundleMeter:
         for name, home in self._homes.items():
             topic = self._measured().get(name)
             if home == bundle and topic is not None:
-                rates = _Sum()
+                rates: _Sum = defaultdict(int)
                 self._add_rates(rates, name, topic)
                 found.append(
                     TopicLoad(
                         topic_hash(full_name(name)),
-                        rates.msg_rate_in + rates.msg_rate_out,
-                        rates.msg_throughput_in + rates.msg_throughput_out,
+                        rates["msg_rate_in"] + rates["msg_rate_out"],
+                        rates["msg_throughput_in"] + rates["msg_throughput_out"],
                     )
                 )
         return found
@@ -120,10 +107,10 @@ class BundleMeter:
         for segment_id in topic.segments:
             load = loads.get(segment_id)
             if load is not None:
-                found.msg_rate_in += load.msg_rate_in
-                found.msg_rate_out += load.msg_rate_out
-                found.msg_throughput_in += load.bytes_rate_in
-                found.msg_throughput_out += load.bytes_rate_out
+                found["msg_rate_in"] += load.msg_rate_in
+                found["msg_rate_out"] += load.msg_rate_out
+                found["msg_throughput_in"] += load.bytes_rate_in
+                found["msg_throughput_out"] += load.bytes_rate_out
 
     def _add_lookups(
         self, sums: Mapping[str, _Sum], answered: Mapping[str, int], elapsed_s: float
@@ -132,4 +119,4 @@ class BundleMeter:
             return
         for unit, count in answered.items():
             if unit in sums:
-                sums[unit].lookups += count / elapsed_s
+                sums[unit]["lookups"] += count / elapsed_s

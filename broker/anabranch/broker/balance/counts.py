@@ -38,14 +38,10 @@ _EVENTS: Final[Mapping[Move, str]] = {
     Move.OVERRIDE: "Override",
 }
 EVENTS: Final = tuple(_EVENTS.values())
-STATES: Final[Mapping[UnitState, str]] = {
-    UnitState.FREE: "Free",
-    UnitState.ASSIGNING: "Assigning",
-    UnitState.OWNED: "Owned",
-    UnitState.RELEASING: "Releasing",
-    UnitState.SPLITTING: "Splitting",
-    UnitState.DELETED: "Deleted",
+_STATES: Final[Mapping[UnitState, str]] = {
+    state: state.name.capitalize() for state in UnitState if state is not UnitState.INIT
 }
+STATES: Final = tuple(_STATES.values())
 _REPAIRS: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
 _CLEAN_UPS: Final = (Move.RECLAIM, Move.DISCARD, Move.TOMBSTONE)
 _ROUNDS_KEPT: Final = 60  # an unload of an older one is stuck, and will be overridden
@@ -172,7 +168,7 @@ class BalanceCounts:
         for name, unit in entry.outcome.changes:
             if not isinstance(unit, Unit):
                 continue
-            self.read[STATES[unit.state], "Total"] += 1
+            self.read[_STATES[unit.state], "Total"] += 1
             if record.move is Move.RELEASE:
                 reason = _UNLOADS.get(record.cause) if mine else None
                 self._unloading[name] = _Unloading(unit.source, at_ms, reason, self._round)
@@ -227,20 +223,11 @@ class BalanceCounts:
 
 
 _EVENT_STATE: Final[Mapping[Move, str]] = {
-    Move.CREATE: "Free",
-    Move.ASSIGN: "Assigning",
-    Move.OWN: "Owned",
+    **dict.fromkeys((Move.CREATE, Move.FREE, Move.DISCARD, Move.RESIGN), "Free"),
+    **dict.fromkeys((Move.ASSIGN, Move.HAND_OVER, Move.RECLAIM, Move.OVERRIDE), "Assigning"),
+    **dict.fromkeys((Move.OWN, Move.ELECT, Move.SUCCEED), "Owned"),
+    **dict.fromkeys((Move.SPLIT_COMMIT, Move.TOMBSTONE), "Deleted"),
     Move.RELEASE: "Releasing",
-    Move.HAND_OVER: "Assigning",
-    Move.FREE: "Free",
     Move.SPLIT: "Splitting",
-    Move.SPLIT_COMMIT: "Deleted",
-    Move.TOMBSTONE: "Deleted",
-    Move.RECLAIM: "Assigning",
-    Move.DISCARD: "Free",
-    Move.OVERRIDE: "Assigning",
-    Move.ELECT: "Owned",
-    Move.SUCCEED: "Owned",
-    Move.RESIGN: "Free",
 }
 """The state that a rejected move would have led to."""

@@ -19,9 +19,9 @@ from anabranch.channel.balance_records import (
     broker_load_record,
     top_bundles_record,
 )
-from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.broker_load import BrokerLoadData, Resources
 from anabranch.core.balance.bundle_load import BundleLoad
-from anabranch.core.balance.reports import BrokerReports, Resources
+from anabranch.core.balance.reports import BrokerReports
 from anabranch.core.entities.unit import LEADERSHIP, Move
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import UnitMove

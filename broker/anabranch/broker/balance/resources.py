@@ -12,6 +12,10 @@ The resources of a broker's load data mean here:
   container's, in kbit/s. The limit is the setting's, else the kernel's word on them.
 
 A resource that cannot be read has a limit of 0, which counts as no use at all.
+
+A container's limits are those of Linux' control groups (version 2). A group's limit holds for all
+groups below it. So the least limit on the way up to the root counts, with the use of the group that
+it belongs to. Without any limit the machine is the limit.
 """
 
 from __future__ import annotations
@@ -19,15 +23,13 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from anabranch.broker.balance.control_groups import ControlGroups
-from anabranch.core.balance.reports import Resources
-from anabranch.core.balance.usage import ResourceUsage
+from anabranch.core.balance.broker_load import Resources, ResourceUsage
 
 _MB: Final = 1 << 20
 _PERCENT: Final = 100.0
@@ -93,6 +95,69 @@ def thread_seconds(text: str) -> float:
     if len(numbers) < 2 or not all(each.isdecimal() for each in numbers):
         return 0.0
     return (int(numbers[0]) + int(numbers[1])) / 1e9
+
+
+class GroupUse(msgspec.Struct, frozen=True):
+    """One resource's limit, and the use of the control group that has this limit.
+
+    Processor: cores, and seconds since the group was made. Memory: bytes, and bytes that cannot be
+    given back.
+    """
+
+    limit: float
+    used: float
+
+
+class ControlGroups:
+    """Those of this process. `proc` and `sys` are where the kernel shows them."""
+
+    def __init__(self, proc: Path, sys: Path) -> None:
+        self._root = sys / "fs/cgroup"
+        found = (line[3:] for line in _read(proc / "self/cgroup").splitlines() if line[:3] == "0::")
+        path = next(found, "/")
+        self._path = "" if ".." in path else path.strip("/")
+
+    def processor(self) -> GroupUse | None:
+        """Cores, and seconds used; None where nothing limits them."""
+        return self._least(_processor)
+
+    def memory(self) -> GroupUse | None:
+        """Bytes, without the pages of files that can be dropped; None where nothing limits them."""
+        return self._least(_memory)
+
+    def _least(self, read: Callable[[Path], GroupUse | None]) -> GroupUse | None:
+        found = [use for folder in self._folders() if (use := read(folder)) is not None]
+        return min(found, key=lambda use: use.limit, default=None)
+
+    def _folders(self) -> Iterator[Path]:
+        """From the group's own folder up to the root, which a container may see as its own."""
+        path = self._root / self._path
+        while path != self._root:
+            yield path
+            path = path.parent
+        yield self._root
+
+
+def _processor(folder: Path) -> GroupUse | None:
+    quota, _, period = _read(folder / "cpu.max").strip().partition(" ")
+    used = _fields(_read(folder / "cpu.stat")).get("usage_usec")
+    if used is None or not (quota.isdecimal() and period.isdecimal()):
+        return None
+    return GroupUse(int(quota) / int(period), used / 1e6) if int(quota) and int(period) else None
+
+
+def _memory(folder: Path) -> GroupUse | None:
+    most, used = (_read(folder / f"memory.{name}").strip() for name in ("max", "current"))
+    if not (most.isdecimal() and used.isdecimal()):
+        return None
+    droppable = _fields(_read(folder / "memory.stat")).get("inactive_file", 0.0)
+    return GroupUse(float(most), max(0.0, int(used) - droppable))
+
+
+def _fields(text: str) -> dict[str, float]:
+    """Numbers by name, of files that have one on each line."""
+    lines = (line.partition(" ") for line in text.splitlines())
+    return {name: float(value) for name, _, value in lines if value.strip().isdecimal()}
 
 
 class ResourceMeter:

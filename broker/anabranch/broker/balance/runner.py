@@ -45,7 +45,7 @@ class BalanceRunner:
         self._bundles = bundles
         self._topics = topics
         self._look_at = runtime.now()
-        self._faults: dict[tuple[StrategyKind, str], str] = {}  # of strategies, that were told
+        self._faults: dict[StrategyKind, str] = {}  # of strategies, that were told
         self._told = ""  # why the last round did nothing
         self._log = get_logger(broker=runtime.core.me)
 
@@ -65,11 +65,11 @@ class BalanceRunner:
             self._split(split)
         self._tell_faults(self._runtime.core.balance.strategies.faults)
 
-    def _tell_faults(self, faults: Mapping[tuple[StrategyKind, str], str]) -> None:
+    def _tell_faults(self, faults: Mapping[StrategyKind, str]) -> None:
         """Names strategies that did not decide; again once they have, or why not is another."""
-        for key, why in faults.items():
-            if self._faults.get(key) != why:
-                kind, name = key
+        for kind, why in faults.items():
+            if why and self._faults.get(kind) != why:
+                name = kind.named_in(self._board.settings)
                 self._log.warning(
                     "balance.strategy_failed", strategy=name, setting=kind.setting, why=why
                 )

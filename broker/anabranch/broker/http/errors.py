@@ -65,13 +65,13 @@ class NoPathError(NotFoundError):
     """Nothing is served at that path."""
 
     def __init__(self, path: str) -> None:
-        hint = "/docs and /openapi.json list all there are"
+        hint = "look into /docs or /openapi.json, which list all there are"
         if path.startswith(_PULSARS_OWN):
             hint = (
                 "the topics of this cluster are scalable ones, on Kafka; see /admin/v2/scalable, "
                 "and /openapi.json for all paths"
             )
-        super().__init__(f"there is no path {path}: {hint}")
+        super().__init__(f"there is no path {path}; {hint}")
 
 
 def refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -6,7 +6,7 @@
 `lists`, `kept_list`, `list_shares`, `catching_up`: lists of topics, for those who follow them.
 `watches`: the followers of topics' layouts.
 `transactions`: open transactions that keep sealed segments from being read.
-`placement`, `kafka_drains`: Kafka's brokers, which segments lie on.
+`placement`: Kafka's brokers, which segments lie on.
 `recurring`: looks that are repeated again and again.
 `segment_looks`, `restoring`: others' changes to segments in Kafka, and the remedy.
 `metrics`: a node's metrics of its topics.

@@ -7,7 +7,7 @@ a Kafka of one broker only whether there are more by now, and then nothing is pl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
@@ -18,14 +18,14 @@ from anabranch.broker.errors import (
     listed,
 )
 from anabranch.channel.load.loads import LoadTable
-from anabranch.core.placement.drain import ToLeave, copies_on, to_leave
-from anabranch.core.placement.room import (
+from anabranch.core.placement import (
     Copies,
     KafkaBroker,
     KafkaSurvey,
     Place,
     Room,
     brokers_of,
+    copies_on,
     expected_load,
     relieved,
 )
@@ -52,16 +52,12 @@ class KafkaPlacement:
         interval_s: float,
         copies: int,
         open_surveyor: Callable[[], Surveyor],
-        drained: Callable[[], frozenset[int]],
         now: Callable[[], float] = clock.now,
     ) -> None:
-        """`copies`: a partition's. `drained`: brokers that get nothing new, by the log."""
+        """`copies`: a partition's."""
         self.copies = copies
-        self.drained = drained
         self.brokers: tuple[KafkaBroker, ...] = ()
         self.survey: KafkaSurvey | None = None
-        self._leaving: ToLeave = {}
-        self.listener: Callable[[], None] = lambda: None  # of what is to leave drained brokers
         self._number = 0  # of the survey
         self._table = table
         self._interval_s = interval_s
@@ -98,9 +94,6 @@ class KafkaPlacement:
 
         brokers = await loop.run_in_executor(self._thread, added_up)
         self.survey, self.brokers = survey, brokers
-        before, self._leaving = self._leaving, to_leave(survey, self.drained())
-        if self._leaving != before:
-            self.listener()
         self._number += 1
 
     def room(self, task: Task) -> Room | None:
@@ -112,7 +105,7 @@ class KafkaPlacement:
             return None
         off = frozenset(task.off)
         if survey is None:
-            return Room(drained=self.drained(), off=off)
+            return Room(off=off)
         if len(survey.racks) == 1:
             return None
         loads = self._table.segments(task.topic, task.incarnation)
@@ -126,7 +119,6 @@ class KafkaPlacement:
         return Room(
             self._number,
             relieved(self.brokers, survey, parents, bytes_of),
-            self.drained(),
             off,
             expected=expected_load(task.segments, parents, bytes_of),
         )
@@ -138,14 +130,6 @@ class KafkaPlacement:
         if self.survey is None or self._number == before:
             raise UnavailableError("Kafka does not say which brokers it has; try again")
         return self.survey
-
-    def to_leave(self, incarnation: int) -> Mapping[int, tuple[int, ...]]:
-        """Segments of a topic with copies on drained brokers, and those, by the last survey."""
-        leaving = self._leaving.get(incarnation)
-        if not leaving:
-            return {}
-        drained = self.drained()  # one may have been given back since
-        return {each: on for each, on in leaving.items() if drained.intersection(on)}
 
     def copies_of(self, incarnation: int, segment_id: int) -> tuple[Copies, ...]:
         """Returns a segment's brokers by the last survey; empty if that does not have them."""
@@ -164,12 +148,11 @@ class KafkaPlacement:
         strange = sorted(set(off) - known)
         if strange:
             raise NotFoundError(f"Kafka has no broker {strange[0]}: it has {listed(sorted(known))}")
-        left = set(survey.racks) - set(off) - self.drained()
+        left = set(survey.racks) - set(off)
         if len(left) < self.copies:
             raise PreconditionError(
                 f"{len(left)} of Kafka's live brokers would be left for segments, and "
-                f"replicationFactor is {self.copies}: start more Kafka brokers, or give a drained "
-                "one back with `anabranch kafka undrain`"
+                f"replicationFactor is {self.copies}: start more Kafka brokers"
             )
 
     def _ask(self, whole: bool) -> KafkaSurvey | None:

@@ -1,4 +1,5 @@
-"""The WAL on Kafka: an idempotent writer and a reader of one partition, tuned for the round trip.
+"""The WAL on Kafka: an idempotent writer and a reader of one partition, tuned for the round trip,
+and its present end.
 
 Both block in librdkafka, so each gets a thread of its own in the node's shell; callbacks run on the
 thread that calls `serve`, and only hand over.
@@ -6,6 +7,7 @@ thread that calls `serve`, and only hand over.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Final, cast
 
@@ -28,6 +30,7 @@ from anabranch.channel.kafka.connection import (
     close_consumer,
     is_passing,
 )
+from anabranch.channel.kafka.offsets import LATEST, PartitionOffsets
 from anabranch.channel.kafka.topics import RECORD_BYTES_MAX
 from anabranch.channel.log.entries import Entry, OnDone
 
@@ -256,3 +259,40 @@ def check_holds(topic: str, next_offset: int, first_offset: int, end_offset: int
             "the topic was made anew or lost records; restore it, or if its loss is accepted, "
             "delete this node's data directory and start the cluster on another topicPrefix"
         )
+
+
+_ANSWER_S_MAX: Final = 5.0
+_LOOK_S: Final = 1.0  # a leader that is gone does not answer, and librdkafka asks no other instead
+
+
+class KafkaLogEnd:
+    """Asks where a topic's only partition ends, over a connection of its own.
+
+    Kafka answers a connection's requests in order. A question beside the reader's would thus wait
+    as long as the reader's request does for new records.
+    """
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        self._connection = connection
+        self._place = (topic, 0)
+        self._offsets = PartitionOffsets(connection)
+
+    def close(self) -> None:
+        """Ends the client, once its open requests are over."""
+        self._offsets.close()
+
+    async def ask(self) -> int:
+        """The offset behind the last record that any reader may have seen.
+
+        Raises KafkaUnreachableError or KafkaRefusedError.
+        """
+        deadline = time.monotonic() + _ANSWER_S_MAX
+        while True:
+            asked = self._offsets.soon([self._place], LATEST, _LOOK_S)
+            answer = (await asyncio.wrap_future(asked))[self._place]
+            if not isinstance(answer, KafkaError):
+                return answer.offset
+            if not is_passing(answer) or time.monotonic() > deadline:
+                doing = f"to tell the end of {self._place[0]}"
+                raise self._connection.explained(KafkaException(answer), doing)
+            await asyncio.sleep(_RETRY_S)

@@ -28,7 +28,6 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.errors import (
-    BrokersDrainedError,
     KafkaPolicyError,
     KafkaRefusedError,
     KafkaUnreachableError,
@@ -42,8 +41,7 @@ from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.looks import look, strays
 from anabranch.channel.segments.sealing import SEAL, Sealer, SegmentTopic
-from anabranch.core.placement.placer import Assignment, Placer, allowed
-from anabranch.core.placement.room import Room
+from anabranch.core.placement import Assignment, Placer, Room, allowed
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
@@ -356,7 +354,7 @@ class SegmentAdmin:
     def _placed(
         self, topics: Mapping[str, int], room: Room, deadline: Deadline
     ) -> dict[str, Assignment]:
-        """The brokers for the topics; empty if Kafka is to choose them. Raises BrokersDrainedError.
+        """The brokers for the topics; empty if Kafka is to choose them.
 
         Kafka knows best what to do if fewer brokers live than there are to be copies.
         """
@@ -371,12 +369,9 @@ class SegmentAdmin:
         elif strange := live - racks.keys():  # the survey did not see them
             racks |= self._racks.ask(strange, min(deadline.left_s(doing), _CLUSTER_S))
         brokers = allowed(room, racks, copies)
-        if len(brokers) >= copies:
-            alone = len(racks) == 1
-            return {} if alone else self._placer.place(room, brokers, topics, copies)
-        if room.drained & racks.keys():
-            raise BrokersDrainedError(room.drained & racks.keys(), len(brokers), copies)
-        return {}
+        if len(racks) == 1 or len(brokers) < copies:
+            return {}
+        return self._placer.place(room, brokers, topics, copies)
 
     def _new(self, name: str, partitions: int, placed: Assignment | None) -> NewTopic:
         """`placed`: None for where Kafka likes."""

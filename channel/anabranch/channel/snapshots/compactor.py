@@ -26,12 +26,12 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Producer,
+    TopicPartition,
 )
 
 from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
 from anabranch.channel.errors import FencedError, SnapshotFailedError
-from anabranch.channel.kafka.archive_mark import archive_mark
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
 from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics
 from anabranch.channel.snapshots.reader import Pair, last_horizon
@@ -225,3 +225,23 @@ class Compactor:
             f"Kafka at {self._connection.bootstrap_servers} did not {doing} "
             f"({self._topics.snapshot}): {reason.str()}"
         )
+
+
+def archive_mark(
+    connection: KafkaConnection, topics: Topics, archive: str, timeout_s: float = KAFKA_S_MAX
+) -> int | None:
+    """The first WAL offset that the archive does not hold yet; None when it has said nothing.
+
+    Raises KafkaUnreachableError or KafkaRefusedError.
+    """
+    # Not through the admin client: librdkafka 2.16 crashes when one asks this of a coordinator
+    # that has just changed.
+    reader = connection.consumer(group_id=topics.archive_group(archive))
+    try:
+        committed = reader.committed([TopicPartition(topics.wal, 0)], timeout_s)
+    except KafkaException as error:
+        raise connection.explained(error, f"to tell how far archive {archive} is") from None
+    finally:
+        close_consumer(reader)
+    offset: int = committed[0].offset
+    return offset if offset >= 0 else None

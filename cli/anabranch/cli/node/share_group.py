@@ -56,12 +56,12 @@ def _left_behind(admin: SegmentAdmin, name: str) -> Iterator[str]:
 
 def _taken(connection: KafkaConnection, name: str) -> float:
     """In how many seconds a record came back."""
-    began, last, why = clock.now(), "", ""
+    began, last = clock.now(), ""
     admin, producer = connection.admin(), connection.producer()
     consumer = connection.share_consumer(group_id=name)
     try:
         consumer.subscribe([name])
-        while clock.now() < began + KAFKA_S_MAX and why in ("", share_state.NOT_BEGUN):
+        while clock.now() < began + KAFKA_S_MAX:
             # Again and again: until the group has begun, it begins behind what is there.
             producer.produce(name, b"from anabranch doctor")
             producer.poll(0)
@@ -70,8 +70,7 @@ def _taken(connection: KafkaConnection, name: str) -> float:
                 if error is None:
                     return clock.now() - began
                 last = _noted(error, connection, name)
-            if clock.now() > began + share_state.SURE_S:
-                why = share_state.why_unfit(admin)
+        is_missing = share_state.is_missing(admin)
     except KafkaException as error:
         _noted(error.args[0], connection, name)
         raise connection.explained(error, f"{_DOING} {name}") from None
@@ -80,8 +79,9 @@ def _taken(connection: KafkaConnection, name: str) -> float:
         producer.purge()
         producer.close()
     raise NotWellError(
-        why
-        or f"share group {name} gave out no record in {KAFKA_S_MAX:g} s{last}: look for "
+        share_state.NOT_BEGUN
+        if is_missing
+        else f"share group {name} gave out no record in {KAFKA_S_MAX:g} s{last}: look for "
         f"{share_state.STATE_TOPIC} in the logs of Kafka's brokers; queues alone need this"
     )
 

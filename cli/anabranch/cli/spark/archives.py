@@ -11,10 +11,10 @@ import click
 from anabranch.broker.settings import Settings
 from anabranch.broker.startup import connect
 from anabranch.channel.archives import ArchiveRegistry
-from anabranch.channel.kafka.archive_mark import archive_mark
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.kafka_log import offsets
+from anabranch.channel.snapshots.compactor import archive_mark
 from anabranch.cli.shared.output import table
 
 

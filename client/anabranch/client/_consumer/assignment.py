@@ -1,6 +1,6 @@
 """`Assignment`, the grants to a consumer, and `Holding`, the life of one bucket in its hands.
 
-The module holds values and pure decisions: no I/O, no clock.
+The module holds values, their forms on the wire, and pure decisions: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from anabranch.client._settings import DeadLetterPolicy
+from anabranch.wire.anabranch_pb2 import DeadLetterPolicy as PolicyForm
+from anabranch.wire.anabranch_pb2 import ScalableConsumerAssignment, SegmentBuckets
 
 Partition = tuple[str, int]  # Kafka's topic and number
+_NOTHING: Final[Mapping[SegmentBucket, int]] = {}
 
 
 class SegmentBucket(NamedTuple):
@@ -68,6 +71,14 @@ class Assignment(msgspec.Struct, frozen=True):
     def places(self) -> dict[SegmentBucket, AssignedSegment]:
         """The granted buckets, with their segments."""
         return {SegmentBucket(s.segment_id, b): s for s in self.segments for b in s.buckets}
+
+    def in_group(self, kafka: Mapping[str, Any], servers: str) -> dict[str, Any]:
+        """Returns `kafka`, the application's properties, with the subscription's group and Kafka's
+        address. This is `servers` if the controller told none.
+        """
+        servers = self.bootstrap_servers or servers
+        own = {"bootstrap.servers": servers, "group.id": self.group_id}
+        return {"client.id": "anabranch", **kafka, **own}
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -252,11 +263,6 @@ class Holding:
             self.delivered = self.acknowledged = self.committed = offset
             self._skip_removed()
 
-    def forget_position(self) -> None:
-        """Forgets the position, because it is not known any more."""
-        self.delivered = self.acknowledged = self.committed = None
-        self.drain_told = self.commits_again = False
-
     def deliver(self, end: int) -> None:
         """Notes that the application was given everything below `end`."""
         if self.delivered is not None and end > self.delivered:
@@ -355,3 +361,53 @@ class Holding:
 def committed_of(holdings: Iterable[Holding]) -> dict[SegmentBucket, int]:
     """Returns the committed end of each holding that has one."""
     return {each.place: each.committed for each in holdings if each.committed is not None}
+
+
+def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
+    """Decodes a controller's assignment."""
+    return Assignment(
+        sequence=proto.sequence,
+        incarnation=proto.incarnation,
+        layout_epoch=proto.layout_epoch,
+        group_id=proto.group_id,
+        session_timeout_s=proto.session_timeout_ms / 1_000,
+        segments=tuple(
+            AssignedSegment(
+                each.segment_id,
+                each.kafka_topic,
+                tuple(each.buckets),
+                tuple(each.end_offsets),
+                tuple(each.start_offsets),
+            )
+            for each in proto.segments
+        ),
+        bootstrap_servers=proto.bootstrap_servers,
+        dead_letter=DeadLetterPolicy(
+            deliveries_max=proto.dead_letter.deliveries_max, topic=proto.dead_letter.topic
+        )
+        if proto.HasField("dead_letter")
+        else None,
+        pruned={each.segment_id: tuple(each.end_offsets) for each in proto.pruned},
+        begun_at=proto.begun_at,
+        commits_again=proto.commits_again,
+    )
+
+
+def policy_form(policy: DeadLetterPolicy | None) -> PolicyForm | None:
+    """Encodes a dead-letter policy, None for none."""
+    if policy is None:
+        return None
+    return PolicyForm(topic=policy.topic or None, deliveries_max=policy.deliveries_max)
+
+
+def by_segment(
+    places: Iterable[SegmentBucket], committed: Mapping[SegmentBucket, int] = _NOTHING
+) -> list[SegmentBuckets]:
+    """Encodes buckets, with the committed offset of each that has one."""
+    found: dict[int, SegmentBuckets] = {}
+    for place in places:
+        form = found.setdefault(place.segment_id, SegmentBuckets(segment_id=place.segment_id))
+        form.buckets.append(place.bucket)
+        if committed:
+            form.committed.append(committed.get(place, -1))
+    return list(found.values())

@@ -7,16 +7,19 @@ and must not be deleted.
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from confluent_kafka import KafkaException
 
 from anabranch.client._consumer.assignment import Fetch, Holding, Loss, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.held import Lost, raise_lost
+from anabranch.client._consumer.messages import Lost, raise_lost
 from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClientError, PositionGoneError
@@ -25,7 +28,7 @@ from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
-PositionOf = Callable[[int, int], Awaitable[int | None]]
+PositionOf = Callable[[int, int], Awaitable[int | None] | int | None]
 _TELL_AGAIN_S: Final = 5.0
 _GONE: Final = "Kafka's retention has removed what comes next; begin without it to pass over that"
 _LOST: Final = "what came next is lost with its Kafka topic; begin without it to pass over that"
@@ -80,10 +83,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class CheckpointConsumer(OrderedConsumer):
     """Receives each bucket's messages in order, from the position that the caller gives.
 
-    A bucket starts at the offset that `position_of(segment_id, bucket)` returns. Without that
-    function, or if it returns None, the bucket starts at this consumer's saved position, or at that
-    of `checkpoint`. Otherwise it starts at its beginning. In a group, `position_of` reads what the
-    other consumers have saved.
+    A bucket starts at the offset that `position_of(segment_id, bucket)` returns. This is a
+    coroutine function, or a plain one, which runs on a thread. Without that function, or if it
+    returns None, the bucket starts at this consumer's saved position, or at that of `checkpoint`.
+    Otherwise it starts at its beginning. In a group, `position_of` reads what the other consumers
+    have saved.
 
     The caller stores `checkpoint()` now and then, together with its results, over what is stored of
     the same buckets. Then it calls `saved` with that checkpoint. Only this lets a bucket go to
@@ -106,7 +110,7 @@ class CheckpointConsumer(OrderedConsumer):
             raise InvalidInputError(f"checkpoint must be a Checkpoint: {kind.__name__}")
         super().__init__(membership, settings)
         self._first = checkpoint
-        self._position_of = position_of
+        self._position_of = None if position_of is None else functools.partial(_told, position_of)
         given = {} if checkpoint is None else checkpoint.positions
         # The known places to begin at.
         self._saved = {
@@ -380,6 +384,19 @@ class CheckpointConsumer(OrderedConsumer):
                 pause_s = _TELL_AGAIN_S
             self._marks_at = self._now() + pause_s
             self._changed()
+
+
+async def _told(position_of: PositionOf, segment_id: int, bucket: int) -> int | None:
+    """Returns the caller's position.
+    A plain function runs on a thread, where it may wait.
+    """
+    asked: Any = position_of
+    if inspect.iscoroutinefunction(asked):
+        found = asked(segment_id, bucket)
+    else:
+        found = await asyncio.to_thread(asked, segment_id, bucket)
+    position: int | None = await found if inspect.isawaitable(found) else found
+    return position
 
 
 def _removed(segment_ids: Iterable[int], layout: TopicLayout) -> set[int]:

@@ -200,13 +200,6 @@ class ConsumerCore:
         if holding is not None:
             holding.begin(offset)
 
-    def on_undrained(self, holding: Holding) -> None:
-        """Forgets the position of a bucket that got more messages at its end."""
-        reported = () if self._report is None else self._report[0].drained
-        if holding.drain_told or holding.place in reported:
-            self.needs_subscribe = True  # only that takes back what was reported
-        holding.forget_position()
-
     def may_deliver(self, fetch: int, now: float) -> Holding | None:
         """Returns the holding for which messages of a fetch may be delivered now, None for none."""
         self._lapse_if_due(now)

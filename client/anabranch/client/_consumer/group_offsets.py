@@ -95,6 +95,14 @@ class GroupOffsets:
             return Answers({}, {})
         return await self._ask(lambda: ranges_by(self._client, asked, _ASK_S_MAX))
 
+    async def at(self, partitions: Iterable[Partition], timestamp_ms: int) -> Answers[int]:
+        """Returns the offsets of the first messages of that time or later, -1 for none.
+        Raises KafkaException.
+        """
+        asked = [TopicPartition(*partition, timestamp_ms) for partition in partitions]
+        told = await self._ask(lambda: self._client.offsets_for_times(asked, timeout=_ASK_S_MAX))
+        return answers_of(told)
+
     async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]:
         """Commits the offsets. A commit that could not begin before `until` is neither found nor
         refused.

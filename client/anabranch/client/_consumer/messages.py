@@ -1,20 +1,26 @@
 """`Message` and `Batch`: received messages, made from librdkafka's on access.
 
 Wrapping every message would cost as much as reading it, so a batch keeps librdkafka's objects.
+
+An application learns in three ways that its consumer has lost the bucket of received messages:
+acknowledging raises BucketLostError, `while_held` cancels, and `is_revoked` answers questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast, overload
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, Self, cast, overload
 
+import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from anabranch.client._consumer.assignment import Holding, Partition
-from anabranch.client._consumer.kafka_side import partition_of
-from anabranch.client._errors import DecryptionError, DeserializationError
+from anabranch.client._consumer.assignment import Holding, Loss, Partition, SegmentBucket
+from anabranch.client._consumer.reads import partition_of
+from anabranch.client._errors import BucketLostError, DecryptionError, DeserializationError
 from anabranch.client._settings import Deserializer, ReceivingSettings
 
 Headers = list[tuple[str, bytes | None]]
@@ -50,7 +56,15 @@ class Source:
     `is_held` returns True while the consumer has the holding. Any thread may call it.
     """
 
-    __slots__ = ("_is_held", "holding", "key_deserializer", "number", "topic", "value_deserializer")
+    __slots__ = (
+        "_is_held",
+        "counted",
+        "holding",
+        "key_deserializer",
+        "number",
+        "topic",
+        "value_deserializer",
+    )
 
     def __init__(
         self,
@@ -64,6 +78,7 @@ class Source:
         self.topic = topic
         self.number = number
         self.holding = holding
+        self.counted = 0  # the end of what was counted for the load of the segment
         self.key_deserializer = settings.key_deserializer
         self.value_deserializer = _value_reader(settings)
 
@@ -249,3 +264,61 @@ def parts_of(received: Message | Batch) -> list[tuple[Source, int]]:
     if isinstance(received, Message):
         return [(received.source, received.offset + 1)]
     return received.parts()
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A bucket of a topic that was taken away before all its received messages were
+    acknowledged.
+    """
+
+    topic: str
+    place: SegmentBucket
+    loss: Loss
+
+    @classmethod
+    def of(cls, topic: str, holding: Holding) -> Self:
+        # A bucket that is still held, and not ours by the clock, is about to be found lapsed.
+        return cls(topic, holding.place, Loss.LAPSED if holding.is_held else holding.loss)
+
+
+def raise_lost(lost: Sequence[Lost]) -> None:
+    """Raises BucketLostError if there are any."""
+    if not lost:
+        return
+    first, *others = lost
+    more = f", and {len(others)} more," if others else ""
+    raise BucketLostError(
+        f"bucket {first.place.bucket} of segment {first.place.segment_id} of {first.topic}{more} "
+        "was taken away before this was acknowledged, and it is delivered again, perhaps to "
+        f"another consumer: {first.loss.value}"
+    )
+
+
+@contextlib.asynccontextmanager
+async def while_held(received: Message | Batch) -> AsyncIterator[None]:
+    """Cancels its body if a bucket of `received` is taken away, and raises BucketLostError then."""
+    parts = parts_of(received)
+
+    def lost() -> list[Lost]:
+        return [Lost.of(s.topic, s.holding) for s, end in parts if s.is_revoked(end)]
+
+    raise_lost(lost())
+    try:
+        async with asyncio.timeout(None) as limit:
+
+            def stop() -> None:
+                if lost() and not limit.expired():
+                    limit.reschedule(0.0)
+
+            for source, _ in parts:
+                source.holding.listeners.append(stop)
+            try:
+                yield
+            finally:
+                for source, _ in parts:
+                    with contextlib.suppress(ValueError):  # it was told
+                        source.holding.listeners.remove(stop)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    raise_lost(lost())

@@ -8,38 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
 
-from anabranch.client._consumer.assignment import Holding, Partition, SegmentBucket
-from anabranch.client._consumer.kafka_side import partition_of
+from anabranch.client._consumer.assignment import Fetch, Holding, Partition, SegmentBucket
+from anabranch.client._consumer.data_plane import DataPlane
+from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
 from anabranch.client._consumer.messages import Message, Source
-from anabranch.client._consumer.reads import is_for_good, locked_out
-from anabranch.client._errors import DeadlineError, KafkaReadError
-from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG
+from anabranch.client._consumer.reads import ReadTrouble, partition_of
+from anabranch.client._errors import DeadlineError
 from anabranch.client._settings import EARLIEST, LATEST, ReadSettings, ReceivingSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 
-MESSAGES_MAX: Final = 10_000
-_ASK_S_MAX: Final = 3.0
-_POLL_S: Final = 0.1
-_RETRY_S: Final = 0.1
-_READ: Final = ReadSettings(bytes_max=8 * 1024 * 1024)
+_T = TypeVar("_T")
 
-_Spans = dict[Partition, tuple[int, int]]  # offsets, the second one excluded
+MESSAGES_MAX: Final = 10_000
+_RETRY_S: Final = 0.1
+_SESSION_S: Final = 40.0  # it commits nothing, and waits for Kafka as long as who does
+_READ: Final = ReadSettings(bytes_max=8 * 1024 * 1024)
 
 
 def check_count(messages_max: Any) -> None:
@@ -67,116 +57,106 @@ async def peek(
         for part in layout.segments.values()
         for bucket in range(part.info.buckets)
     }
-    kafka = {"client.id": "anabranch", **kafka, "bootstrap.servers": layout.bootstrap_servers}
-    look = _Look(kafka, layout.topic, list(places), messages_max, time.monotonic() + timeout_s)
+    # A group that is never joined, and in which nothing is committed, is not known to Kafka.
+    own = {"bootstrap.servers": layout.bootstrap_servers, "group.id": "anabranch-peek"}
+    look = _Look({"client.id": "anabranch", **kafka, **own}, places, messages_max)
     try:
-        raw = await asyncio.to_thread(look.taken, start_ms)
+        async with asyncio.timeout(timeout_s):
+            found = await look.taken(start_ms)
+    except TimeoutError:
+        raise DeadlineError(
+            f"Kafka did not give the messages of {layout.topic} in time{look.trouble.last}"
+        ) from None
     finally:
-        look.end()
+        await look.close()
+    raw = merged(found)
     sources = {
         partition: Source(layout.topic, 0, Holding(place, partition[0], None), settings)
         for partition, place in places.items()
     }
-    return [Message(message, sources[partition_of(message)]) for message in raw]
+    shown = raw[-messages_max:] if start_ms == LATEST else raw[:messages_max]
+    return [Message(message, sources[partition_of(message)]) for message in shown]
+
+
+class _Trouble(ReadTrouble):
+    """Passes over the missing right to a group that is not used."""
+
+    def note(self, error: KafkaError | None, doing: str = "to read") -> None:
+        if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            super().note(error, doing)
 
 
 class _Look:
-    """One peek, on a thread."""
+    """One peek. Its methods raise KafkaReadError."""
 
     def __init__(
-        self,
-        kafka: Mapping[str, Any],
-        topic: str,
-        partitions: Sequence[Partition],
-        messages_max: int,
-        deadline: float,
+        self, kafka: Mapping[str, Any], places: Mapping[Partition, SegmentBucket], most: int
     ) -> None:
-        self._topic = topic
-        self._partitions = partitions
-        self._most = messages_max
-        self._deadline = deadline
-        self._last = ""
-        # A group that is never joined, and in which nothing is committed, is not known to Kafka.
-        own = {"group.id": "anabranch-peek", "enable.partition.eof": True}
-        self._heard: list[KafkaError] = []
-        options = {**CONSUMER, **_READ.kafka(), **kafka, **own, "error_cb": self._heard.append}
-        self._client = Consumer(options, logger=LIBRDKAFKA_LOG)
+        self._places = places
+        self._most = most
+        self._heard = asyncio.Event()
+        self.trouble = _Trouble(self._heard.set)
+        self._offsets = GroupOffsets(kafka, _SESSION_S, "")
+        self._plane = DataPlane(kafka, _READ, self._heard.set, self.trouble)
 
-    def taken(self, start_ms: int) -> list[KafkaMessage]:
-        """Raises KafkaReadError, DeadlineError."""
-        try:
-            spans = {p: span for p, span in self._spans(start_ms).items() if span[0] < span[1]}
-            found = merged(self._read(spans))
-            return found[-self._most :] if start_ms == LATEST else found[: self._most]
-        finally:
-            self._client.close()
-
-    def end(self) -> None:
-        """Ends the thread after the question that is under way, because nobody waits any more."""
-        self._deadline = -math.inf
-
-    def _spans(self, start_ms: int) -> _Spans:
-        first, end = self._offsets(OFFSET_BEGINNING), self._offsets(OFFSET_END)
-        if start_ms == EARLIEST:
-            begin = first
-        elif start_ms == LATEST:
-            begin = {p: max(first[p], end[p] - self._most) for p in first}
-        else:
-            found = self._offsets(start_ms)
-            begin = {p: end[p] if at < 0 else max(at, first[p]) for p, at in found.items()}
-        return {p: (begin[p], min(end[p], begin[p] + self._most)) for p in self._partitions}
-
-    def _offsets(self, which: int) -> dict[Partition, int]:
-        asked = [TopicPartition(*partition, which) for partition in self._partitions]
-        while True:
-            try:
-                found = self._client.offsets_for_times(asked, timeout=_ASK_S_MAX)
-                for each in found:
-                    if each.error is not None:
-                        raise KafkaException(each.error)
-                return {(each.topic, each.partition): each.offset for each in found}
-            except KafkaException as error:
-                self._note(error.args[0])
-                time.sleep(_RETRY_S)
-
-    def _read(self, spans: _Spans) -> dict[Partition, list[KafkaMessage]]:
+    async def taken(self, start_ms: int) -> dict[Partition, list[KafkaMessage]]:
+        """Returns messages of each bucket, as many as may be wanted."""
+        spans = await self._spans(start_ms)
         found: dict[Partition, list[KafkaMessage]] = {each: [] for each in spans}
-        open_ = set(spans)
-        self._client.assign([TopicPartition(*p, begin) for p, (begin, _) in spans.items()])
-        while open_:
-            for message in self._client.consume(self._most, _POLL_S):
-                partition, error = partition_of(message), message.error()
-                if error is None:
-                    at, end = message.offset() or 0, spans[partition][1]
-                    if at < end and partition in open_:
-                        found[partition].append(message)
-                    if at < end - 1:
-                        continue
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    self._note(error)
-                    continue
-                if partition in open_:
-                    open_.discard(partition)
-                    self._client.incremental_unassign([TopicPartition(*partition)])
-            self._note(None)
+        partitions = [place for place, (begin, end) in spans.items() if begin < end]
+        for number, place in enumerate(partitions):
+            fetch = Fetch(number, self._places[place], place[0], None)
+            self._plane.start(fetch, spans[place][0])
+        left = set(range(len(partitions)))
+        while left:
+            self._heard.clear()
+            read = self._plane.take()
+            if read is None:
+                self._check()
+                await self._heard.wait()
+                continue
+            for message in read.messages:
+                place = partition_of(message)
+                if (message.offset() or 0) < spans[place][1]:
+                    found[place].append(message)
+            for number, reached in (*read.ends.items(), *read.reached.items()):
+                if number in left and reached >= spans[partitions[number]][1]:
+                    left.discard(number)
+                    self._plane.stop(number)
         return found
 
-    def _note(self, error: KafkaError | None) -> None:
-        """Raises KafkaReadError for an error that no other try mends, and DeadlineError if the time
-        is up.
-        """
-        for why in filter(None, map(locked_out, self._heard)):
-            raise KafkaReadError(why)
-        self._heard.clear()
-        if error is not None and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-            self._last = error.str()
-            if is_for_good(error):
-                raise KafkaReadError(f"Kafka refuses to read {self._topic}: {self._last}")
-        if time.monotonic() >= self._deadline:
-            raise DeadlineError(
-                f"Kafka did not give the messages of {self._topic} in time; it said last: "
-                f"{self._last or 'nothing'}"
-            )
+    async def close(self) -> None:
+        """Ends its clients of Kafka."""
+        await asyncio.gather(asyncio.to_thread(self._offsets.close), self._plane.close())
+
+    async def _spans(self, start_ms: int) -> dict[Partition, tuple[int, int]]:
+        """Returns the offsets to read, the second one excluded."""
+        ranges = await self._told(lambda: self._offsets.ranges(self._places))
+        begins = {place: first for place, (first, _) in ranges.items()}
+        if start_ms == LATEST:
+            begins = {p: max(first, end - self._most) for p, (first, end) in ranges.items()}
+        elif start_ms != EARLIEST:
+            at = await self._told(lambda: self._offsets.at(self._places, start_ms))
+            begins = {p: e if at[p] < 0 else max(at[p], f) for p, (f, e) in ranges.items()}
+        ends = {place: min(end, begins[place] + self._most) for place, (_, end) in ranges.items()}
+        return {place: (begin, ends[place]) for place, begin in begins.items()}
+
+    async def _told(self, ask: Callable[[], Awaitable[Answers[_T]]]) -> dict[Partition, _T]:
+        """Asks until Kafka has told of all buckets."""
+        while True:
+            try:
+                found, refused = await ask()
+                if not refused:
+                    return found
+                self.trouble.note(next(iter(refused.values())))
+            except KafkaException as error:
+                self.trouble.note(error.args[0])
+            self._check()
+            await asyncio.sleep(_RETRY_S)
+
+    def _check(self) -> None:
+        if self.trouble.failure is not None:
+            raise self.trouble.failure
 
 
 def merged(found: Mapping[Partition, Sequence[KafkaMessage]]) -> list[KafkaMessage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -13,13 +14,11 @@ from confluent_kafka import KafkaError, KafkaException
 from anabranch.client._aio import Tasks
 from anabranch.client._consumer.assignment import Fetch, Holding, Partition
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.kafka_side import in_group, partition_of
 from anabranch.client._consumer.messages import Batch, Source
-from anabranch.client._consumer.reads import Read, ReadTrouble
+from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of
 from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.client._topics.traffic import Taken
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.subscriptions.marks import mark_of
@@ -40,7 +39,7 @@ class Reading:
 
     It calls `on_read` if there is something to take. It calls `on_change` if the core has learned
     something, or if `trouble` has a failure. `is_held` is that of `Source`, `skips_gone` that of
-    `DataPlane`, `on_taken` that of `Taken`.
+    `DataPlane`. What is taken counts for the subscription.
     """
 
     def __init__(
@@ -57,9 +56,9 @@ class Reading:
         *,
         is_held: Callable[[Holding], bool],
         skips_gone: bool,
-        on_taken: Callable[[int, int, int], None],
+        subscription: str,
     ) -> None:
-        self._taken = Taken(on_taken)
+        self._subscription = subscription
         self.plane: Plane | None = None
         self.offsets: Offsets | None = None
         self.trouble = ReadTrouble(on_change)
@@ -93,7 +92,6 @@ class Reading:
             source = self._sources.pop(number, None)
             if source is not None:
                 self.trouble.found(source.holding.kafka_topic)  # it may be gone for good reason
-                self._taken.ended(number)
                 plane.stop(number)
                 if source.holding.is_cut_short:
                     self._warn("consumer.segment_lost", source.holding)
@@ -117,7 +115,7 @@ class Reading:
         read = self._next_read()
         if read is None:
             return None
-        self._taken.took(read.ends, len(read.messages), read.size_bytes)
+        self._count(read)
         sources = {
             partition: self._sources[number]
             for partition, number in read.fetches.items()
@@ -149,6 +147,20 @@ class Reading:
             if cut is not None:
                 ends[cut] = (message.offset() or 0) + 1
         return Batch(kept, sources, ends)
+
+    def _count(self, read: Read) -> None:
+        """Counts messages by the end of each fetch's part.
+        Offsets have gaps, so they only give each part's share.
+        """
+        grown: Counter[int] = Counter()
+        for number, end in read.ends.items():
+            source = self._sources.get(number)
+            if source is not None:
+                if end > source.counted:  # a bucket that Kafka had lost may go on further back
+                    grown[source.holding.place.segment_id] += end - source.counted
+                source.counted = end
+        traffic = self._watch.traffic
+        traffic.shared_out(self._subscription, grown, len(read.messages), read.size_bytes)
 
     def _next_read(self) -> Read | None:
         """Returns the next read that has messages."""
@@ -187,7 +199,7 @@ class Reading:
             return None  # nothing of it is committed over what is committed from now on
         if self.plane is None:
             self._begun_at = assignment.begun_at
-            kafka = in_group(self._kafka, assignment, self._watch.layout)
+            kafka = assignment.in_group(self._kafka, self._watch.layout.bootstrap_servers)
             mark = mark_of(assignment.begun_at)
             self.offsets = self._resources.offsets(kafka, assignment.session_timeout_s, mark)
             self.plane = self._resources.plane(
@@ -209,8 +221,6 @@ class Reading:
         """
         former, self.plane, self.offsets = (self.plane, self.offsets), None, None
         self._started.clear()
-        for number in self._sources:
-            self._taken.ended(number)
         self._sources.clear()
         self._look_at.clear()
         closing = supervised(_closed(*former), "former life")
@@ -277,7 +287,7 @@ class Reading:
         self._sources[fetch.number] = Source(
             self._watch.topic, fetch.number, holding, self._settings, self._is_held
         )
-        self._taken.began(fetch.number, fetch.place.segment_id, start)
+        self._sources[fetch.number].counted = start
         self._core.on_position(fetch.number, start)
         plane.start(fetch, start)
 

@@ -41,6 +41,12 @@ class Read(msgspec.Struct, frozen=True):
         return len(self.messages) or 1
 
 
+def partition_of(message: Message) -> Partition:
+    """Returns the Kafka topic and partition that a message was read from."""
+    topic, partition = message.topic(), message.partition()
+    return topic or "", -1 if partition is None else partition
+
+
 def size_of(messages: list[Message], turn: int) -> int:
     """Returns the bytes of their values.
     In a large batch a sample stands for all, another one each turn.

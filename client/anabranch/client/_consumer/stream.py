@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -18,12 +17,17 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException
 
-from anabranch.client._consumer import held
 from anabranch.client._consumer.assignment import Fetch, Holding, Loss
 from anabranch.client._consumer.consumer import LEAVE_S_MAX, Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.held import Lost, raise_lost
-from anabranch.client._consumer.messages import Batch, Message, parts_of
+from anabranch.client._consumer.messages import (
+    Batch,
+    Lost,
+    Message,
+    parts_of,
+    raise_lost,
+    while_held,
+)
 from anabranch.client._consumer.reading import Reading
 from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.session import warn_if_blocked
@@ -64,9 +68,9 @@ class OrderedConsumer(Consumer[Message]):
             resources,
             self._readable.set,
             self._changed,
-            is_held=self._is_held,
+            is_held=lambda holding: self._core.is_held(holding, self._now()),
             skips_gone=self._skips_gone,
-            on_taken=functools.partial(self._watch.traffic.read, self.subscription),
+            subscription=self.subscription,
         )
         self._commit_at = 0.0
         self._commits_rest = False  # True: no look if one is due until something is there
@@ -142,7 +146,7 @@ class OrderedConsumer(Consumer[Message]):
         of the cancellation.
         """
         self._home.check()
-        return held.while_held(received)
+        return while_held(received)
 
     def take_lost(self) -> list[Lost]:
         """Returns the buckets that were taken away with unacknowledged messages, each once."""
@@ -224,9 +228,6 @@ class OrderedConsumer(Consumer[Message]):
                 self._commits_rest = False
                 self._poke.set()
         return lost
-
-    def _is_held(self, holding: Holding) -> bool:
-        return self._core.is_held(holding, self._now())
 
     # Taking.
 

@@ -11,11 +11,16 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from anabranch.client._consumer import held
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.held import Lost, raise_lost
-from anabranch.client._consumer.messages import Batch, Message, parts_of
+from anabranch.client._consumer.messages import (
+    Batch,
+    Lost,
+    Message,
+    parts_of,
+    raise_lost,
+    while_held,
+)
 from anabranch.client._consumer.stream import OrderedConsumer, StreamConsumer
 from anabranch.client._errors import ClientError, ClosedError, DeadlineError, TopicNotFoundError
 from anabranch.client._many.consumer import TopicsConsumer, TopicsSubscription
@@ -24,7 +29,7 @@ from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 OrderedT = TypeVar("OrderedT", bound=OrderedConsumer)
-TopicsPositionOf = Callable[[str, int, int], Awaitable[int | None]]
+TopicsPositionOf = Callable[[str, int, int], Awaitable[int | None] | int | None]
 
 _MESSAGES_MAX: Final = 1_000
 _TURN: Final = 100  # the event loop has its turn after so many messages at the latest
@@ -103,7 +108,7 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
         topic.
         """
         self._home.check()
-        return held.while_held(received)
+        return while_held(received)
 
     def _in_flight(self, consumer: OrderedT) -> bool:
         return consumer.in_flight

@@ -30,8 +30,7 @@ from confluent_kafka import Message, TopicPartition
 from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.data_plane import DataPlane
-from anabranch.client._consumer.kafka_side import partition_of
-from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
+from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of, size_of
 from anabranch.client._settings import ReadSettings
 
 _PLANES: Final = 4  # the assumed planes of a consumer: each has an equal part of the read-ahead

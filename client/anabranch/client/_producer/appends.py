@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from anabranch.client._errors import DeliveryError
 from anabranch.client._producer.batch import ProducerId, RecordBatch
@@ -34,29 +34,23 @@ _AGAIN_S_MAX: Final = 0.5
 
 _logger = get_logger(__name__)
 
-
-class Told(Protocol):
-    """The listener to the results of batches."""
-
-    def acked(
-        self, writer: PartitionWriter, batch: RecordBatch, produced: ProducedPartition
-    ) -> None:
-        """Notes that Kafka has the batch."""
-
-    def answered(self) -> None:
-        """Notes that a request was answered and that all its consequences are done."""
+Acked = Callable[[PartitionWriter, RecordBatch, ProducedPartition], None]
 
 
 class Appends:
     """The batches of one sender.
-    `linger_s` is the time in seconds that a batch waits for more messages.
+
+    It calls `acked` for each batch that Kafka has, and `answered` once a request was answered and
+    all its consequences are done. `linger_s` is the time in seconds that a batch waits for more
+    messages.
     """
 
     def __init__(
         self,
         sender: Sender[PartitionWriter],
         links: KafkaLinks,
-        told: Told,
+        acked: Acked,
+        answered: Callable[[], None],
         spawn: Spawn,
         now: Callable[[], float],
         linger_s: float,
@@ -65,7 +59,8 @@ class Appends:
         self.leaders = Leaders(links, spawn, self._leaders_told, now)
         self._sender = sender
         self._links = links
-        self._told = told
+        self._acked = acked
+        self._answered = answered
         self._spawn = spawn
         self._now = now
         self._linger_s = linger_s
@@ -89,16 +84,6 @@ class Appends:
         await self.leaders.ready(topics)
         links = [self._links.link(address) for address in self.leaders.brokers()]
         await asyncio.gather(*[each.connect(_ANSWER_S_MAX) for each in links])
-
-    def take_over(self, writers: Iterable[PartitionWriter]) -> None:
-        """Sends the batches of these writers, whose answers never come because they belong to
-        another event loop.
-        """
-        for writer in writers:
-            self._sender.unanswered(writer, in_doubt=writer.on_its_way)
-            self._make_due(writer)
-        self._sender.advance()
-        self._send_all()
 
     def end(self) -> None:
         """Sends nothing more."""
@@ -164,7 +149,7 @@ class Appends:
             for writer in writers:
                 self._make_due(writer)
         self._send_all()
-        self._told.answered()
+        self._answered()
 
     def _send_all(self) -> None:
         for address in list(self._due):
@@ -227,7 +212,7 @@ class Appends:
             for writer in list(writers):
                 if writer.producer is None:
                     self._give_up(writer, why)
-        self._told.answered()
+        self._answered()
 
     def _give_up(self, writer: PartitionWriter, why: str) -> None:
         error = DeliveryError(f"a message to {writer.where}: {why}")
@@ -280,7 +265,7 @@ class Appends:
             if has_lingered or writer.full or writer.trying is not None:
                 self._make_due(writer)
         self._send_all()
-        self._told.answered()
+        self._answered()
 
     def _free(self, address: Address) -> None:
         """Notes that Kafka listens to us again."""
@@ -297,7 +282,7 @@ class Appends:
         match outcome_of(code):
             case AppendOutcome.STORED:
                 writer.acked()
-                self._told.acked(writer, batch, produced)
+                self._acked(writer, batch, produced)
             case AppendOutcome.SEALED:
                 self._sender.refused(writer, self._now())
             case AppendOutcome.NOT_YET:

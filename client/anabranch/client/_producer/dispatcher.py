@@ -7,7 +7,6 @@ connections.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,8 +22,8 @@ from anabranch.client._producer.batch import (
     RecordBatch,
     record_batches,
 )
+from anabranch.client._producer.leaders import MissingTopics
 from anabranch.client._producer.messages import BatchStats, Callbacks, DeliveryResult
-from anabranch.client._producer.missing import MissingTopics
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Sender
 from anabranch.client._settings import ProducerSettings
@@ -79,15 +78,14 @@ class Dispatcher:
             layout, self, settings.delivery_timeout_s, self._late_before, self._span_s
         )
         self.router = self.sender.router
-        self.appends = self._new_appends()
+        linger_s = settings.linger_ms / 1000
+        self.appends = Appends(
+            self.sender, links, self._acked, self._finish, self._tasks.spawn, now, linger_s
+        )
         self._missing = MissingTopics(self.sender, self.appends.leaders)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tells_soon = False
-
-    def _new_appends(self) -> Appends:
-        linger_s = self._settings.linger_ms / 1000
-        return Appends(self.sender, self._links, self, self._tasks.spawn, self._now, linger_s)
 
     # --- what happens -------------------------------------------------------------------
 
@@ -118,7 +116,7 @@ class Dispatcher:
         self.sender.advance()
         self._finish()
 
-    def acked(
+    def _acked(
         self, writer: PartitionWriter, batch: RecordBatch, produced: ProducedPartition
     ) -> None:
         self._settled(writer, batch.count, batch.bytes)
@@ -128,9 +126,6 @@ class Dispatcher:
             if produced.log_append_time_ms >= 0:
                 time_ms = produced.log_append_time_ms
             self._delivered(writer, message, offset, time_ms)
-
-    def answered(self) -> None:
-        self._finish()
 
     def _settled(self, writer: PartitionWriter, count: int, size: int) -> None:
         self.under_way.count -= count
@@ -289,22 +284,6 @@ class Dispatcher:
         self.sender.close("the producer was closed")
         self._finish()
 
-    async def drop(self, patience_s: float) -> None:
-        """Sends the rest from the running loop after its own loop is over, and gives up what
-        remains.
-
-        It tells nobody, because all callers waited on the former loop.
-        """
-        self.appends.end()
-        self.callbacks.silence()
-        self._loop, self.changed = asyncio.get_running_loop(), asyncio.Event()
-        self._timer, self._tasks = None, Tasks(self._task_failed)
-        self.appends = self._new_appends()
-        self.appends.take_over(self.router.writers())
-        with contextlib.suppress(DeadlineError):
-            await self.flush(patience_s)
-        await self.close()
-
     def _task_failed(self, error: BaseException) -> None:
         _logger.error("producer.fault", topic=self._topic, exc_info=error)
 
@@ -313,7 +292,7 @@ def _limits(layout: TopicLayout, settings: ProducerSettings) -> BatchLimits:
     """Returns the limits of a batch.
     Kafka would refuse one beyond the topic's limit as if the segment were sealed.
     """
-    most = min(layout.max_message_bytes or _BATCH_BYTES_MAX, _BATCH_BYTES_MAX)
+    most = min(layout.max_message_bytes, _BATCH_BYTES_MAX)
     # Each encrypted message is a batch by itself (`messages`).
     count = 1 if settings.encrypt is not None else _BATCH_MESSAGES_MAX
     return BatchLimits(max(1_000, most), count, CODECS[settings.compression])

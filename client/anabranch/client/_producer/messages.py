@@ -270,11 +270,6 @@ class Callbacks:
         self._faults = LogRateLimit(_FAULTS_APART_S)  # for faults of callbacks
         self._failed_count = 0  # messages without a waiting sender
         self._first_failure: Exception | None = None
-        self._is_silent = False
-
-    def silence(self) -> None:
-        """Tells nobody any more."""
-        self._is_silent = True
 
     def delivered(self, held: PendingMessage, result: DeliveryResult) -> None:
         """Notes that Kafka has the message, for its waiting sender."""
@@ -291,8 +286,6 @@ class Callbacks:
     def tell(self) -> None:
         """Makes the calls."""
         untold, self._untold = self._untold, []
-        if self._is_silent:
-            return
         for on_delivery, result, error in untold:
             try:
                 on_delivery(result, error)

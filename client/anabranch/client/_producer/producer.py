@@ -37,7 +37,6 @@ from anabranch.wire.logging import get_logger
 
 _CHUNK: Final = 500  # sends between two turns of the event loop
 _KEY_SMALL_BYTES: Final = 1_024
-_MESSAGE_BYTES_MAX: Final = 1_000_000  # for nodes that do not tell the limit
 _WARM_S_MAX: Final = 5.0
 _SETTLE_S_MAX: Final = 10.0  # giving up may take so long
 _ABANDON_S: Final = 2.0
@@ -196,7 +195,7 @@ class Producer(Closing):
         Returns the number of messages, which is at least one.
         """
         is_raw, known = self._raw, self._dispatcher.router.known
-        route = self._routes.get if is_raw else _no_route
+        route = (self._routes if is_raw else {}).get  # others take the long way
         dispatcher, under_way, small = self._dispatcher, self._under_way, self._small_bytes_max
         count = size = long_way = 0
         room = self._bytes_max - under_way.bytes
@@ -297,7 +296,6 @@ class Producer(Closing):
         if self.under_way:
             why = f"its event loop ended with {self.under_way} messages under way"
             _logger.warning("producer.abandoned", topic=self.topic, why=why)
-        await self._dispatcher.drop(_ABANDON_S)
 
     def stats(self) -> list[BatchStats]:
         """Returns the fill of the batches that it wrote to each bucket, by segment and bucket.
@@ -329,7 +327,7 @@ class Producer(Closing):
         """Sends a message the long way, and remembers the short one for the next of its key."""
         self._check_usable()
         self._note_limit()
-        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        limit = self._watch.layout.max_message_bytes
         held = self._outgoing.held(value, key, headers, event_time_ms, on_delivery, limit)
         self._dispatcher.take(held)
         if held.key is not None and self._raw:
@@ -353,7 +351,7 @@ class Producer(Closing):
         )
 
     def _note_limit(self) -> None:
-        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        limit = self._watch.layout.max_message_bytes
         self._small_bytes_max = max(0, limit - OVERHEAD_BYTES - _KEY_SMALL_BYTES)
 
     def _check_usable(self) -> None:
@@ -362,7 +360,3 @@ class Producer(Closing):
             raise ClosedError(f"the producer of {self.topic} was closed: create another one")
         if self._watch.layout.deleted:
             raise self._dispatcher.sender.gone()
-
-
-def _no_route(_key: object) -> None:
-    """Returns None, because serialized or encrypted messages take the long way."""

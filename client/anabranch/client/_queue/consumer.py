@@ -2,7 +2,7 @@
 
 The consumers of a queue subscription share all its segments, including sealed ones until they are
 drained. Kafka gives each message to one of them, without the controller. The session with the
-controller creates the subscription, keeps it, and reports drained segments.
+controller creates the subscription and keeps it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import Any, Final, Self, TypeGuard
 from anabranch.client._consumer.assignment import Holding, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.kafka_side import in_group, partition_of
 from anabranch.client._consumer.messages import Source
+from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
-from anabranch.client._queue.core import QueueCore
 from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
 from anabranch.client._queue.messages import (
     ACCEPT,
+    DELAY,
     REJECT,
     RELEASE,
     Delivery,
     QueueBatch,
     QueueMessage,
 )
+from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering, ShareGroup
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
-from anabranch.client._queue.turns import Pace, hold_s
 from anabranch.client._settings import DeadLetterPolicy, QueueSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
@@ -65,7 +65,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._reader: ShareReaders | None = None
         self._group: ShareGroup | None = None  # until it is known that Kafka can serve it
         self._delivering = Delivering(math.inf)  # not known
-        self._queue = QueueCore(core)
+        self._group_id = ""  # the group that it reads in, from its first assignment on
         self._sources: _Sources = {}
         self._wanted_before: frozenset[str] = frozenset()  # topics at the last taking of a delivery
         self._delivery: Delivery | None = None
@@ -138,13 +138,13 @@ class QueueConsumer(Consumer[QueueMessage]):
         InvalidInputError.
         """
         self._home.check()
-        longest_s = hold_s(self._delivering.lock_s)
+        longest_s = self._delivering.hold_s
         given: Any = delay_s
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
         if not (is_number and 0 <= delay_s <= longest_s):
             raise InvalidInputError(
                 f"delay_s is 0 to {longest_s:g}, 0.8 of Kafka's share.record.lock.duration.ms of "
-                f"group {self._queue.group_id}: {delay_s!r}"
+                f"group {self._group_id}: {delay_s!r}"
             )
         if error is not None:
             self._dead_letters.errors.note(message, message.delivery_count, error)
@@ -154,7 +154,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         if not delay_s:
             return message.delivery.acknowledge(message.index, RELEASE)
         due = min(time.monotonic() + delay_s, message.delivery.hold_until)
-        return message.delivery.delay(message.index, due)
+        return message.delivery.acknowledge(message.index, DELAY, due)
 
     def reject(self, message: QueueMessage, *, error: object = None) -> bool:
         """Rejects a message that nobody can process, so that it is never delivered again. `error`
@@ -199,8 +199,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         try:
             await self._dead_letters.close()
             await self._tasks.cancel()
-            if self._reader is not None and not await self._reader.close(self._delivery):
-                self._session.stop()  # no goodbye: nothing may count as drained without this one
+            if self._reader is not None:
+                await self._reader.close(self._delivery)
             self._core.close(self._now())
             await self._leave()
         finally:
@@ -228,7 +228,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         """The ids of the segments that it consumes, sorted, including those that are
         about to come.
         """
-        return sorted(segment_id for _, segment_id in set(self._queue.segments(self._watch.layout)))
+        return sorted(set(self._polled().values()))
 
     # Taking.
 
@@ -261,7 +261,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         return self._given < len(self._order)
 
     def _begin(self, delivery: Delivery) -> None:
-        segments = dict(self._queue.segments(self._watch.layout))
+        segments = self._polled()
         self._delivery, self._given = delivery, 0
         self._order = self._within_ends(delivery)
         self._count(delivery, segments)
@@ -282,7 +282,9 @@ class QueueConsumer(Consumer[QueueMessage]):
         It rejects those behind a segment's logged end.
         """
         every = range(len(delivery.messages))
-        ends = self._queue.ends()
+        assignment = self._core.assignment
+        sealed = () if assignment is None else assignment.segments
+        ends = {each.kafka_topic: each.end_offsets for each in sealed if each.end_offsets}
         if delivery.counts.keys().isdisjoint(ends):
             return every
         strays: dict[Partition, list[int]] = {}
@@ -305,11 +307,10 @@ class QueueConsumer(Consumer[QueueMessage]):
         """Counts the messages for the load of the segments.
         The sizes are roughly those of the delivery.
         """
-        total = sum(delivery.counts.values())
-        for topic, count in delivery.counts.items():
-            if topic in segments:
-                size = delivery.size_bytes * count // total
-                self._watch.traffic.read(self.subscription, segments[topic], count, size)
+        parts = {segments[t]: count for t, count in delivery.counts.items() if t in segments}
+        self._watch.traffic.shared_out(
+            self.subscription, parts, sum(parts.values()), delivery.size_bytes
+        )
 
     def _forget(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
         """Drops the sources of segments that are gone. Earlier batches keep theirs.
@@ -351,13 +352,13 @@ class QueueConsumer(Consumer[QueueMessage]):
             if self._reader is not None and self._reader.failure is not None:
                 raise self._reader.failure
             self._core.tick(now)
-            if self._queue.is_replaced:
+            assignment = self._core.assignment
+            if self._group_id and assignment and assignment.group_id != self._group_id:
                 raise SubscriptionError(
                     f"subscription {self.subscription} of {self.topic} was deleted and made again, "
                     "or put somewhere else: subscribe again with a new consumer"
                 )
             self._reconcile()
-            self._queue.follow_drained()
             self._core.dead_letters_waiting = self._dead_letters.failing
             if self._core.report_due(now) or self._core.needs_subscribe:
                 self._session.poke()
@@ -367,17 +368,27 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     def _reconcile(self) -> None:
         """Polls the topics that are due by now."""
-        wanted = dict(self._queue.segments(self._watch.layout))
+        wanted = self._polled()
         for topic, segment_id in wanted.items():
             self._sources.setdefault(topic, (segment_id, {}))
         assignment = self._core.assignment
         if self._reader is None and assignment is not None:
-            self._queue.group_id = assignment.group_id
-            kafka = in_group(self._kafka, assignment, self._watch.layout)
+            self._group_id = assignment.group_id
+            kafka = assignment.in_group(self._kafka, self._watch.layout.bootstrap_servers)
             member = functools.partial(self._member, kafka, Pace(self._settings.messages_max))
             self._reader = ShareReaders(member, self._readable.set)
         if self._reader is not None and not self._is_closing:
             self._reader.subscribe(list(wanted))
+
+    def _polled(self) -> dict[str, int]:
+        """Returns the segments to poll, by Kafka topic: all that are not drained for all, and those
+        that are about to come.
+        """
+        assignment, layout = self._core.assignment, self._watch.layout
+        given = () if assignment is None else assignment.segments
+        coming = layout.children if layout.sealing else ()
+        found = {each.kafka_topic: each.segment_id for each in given}
+        return found | {part.kafka_topic: part.segment_id for part in (*layout.active, *coming)}
 
     def _member(
         self, kafka: Mapping[str, Any], pace: Pace, on_park: Callable[[], None]
@@ -387,8 +398,6 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._delivering,
             pace,
             self._readable.set,
-            self._queue.quiet.polled,
-            self._queue.quiet.contact,
             on_park,
         )
 
@@ -398,7 +407,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         if assignment is None:
             return
         try:
-            self._group = ShareGroup(in_group(self._kafka, assignment, self._watch.layout))
+            servers = self._watch.layout.bootstrap_servers
+            self._group = ShareGroup(assignment.in_group(self._kafka, servers))
             found = await self._group.delivering(timeout_s)
         except KafkaReadError as error:
             if given is None:
@@ -412,4 +422,3 @@ class QueueConsumer(Consumer[QueueMessage]):
                 "that"
             )
         self._delivering = found
-        self._queue.begin(found.lock_s)

@@ -6,7 +6,7 @@ have reached the limit, or were rejected, to another topic, with their history i
 acknowledge a message only when it is stored there. So it may be there twice, but is never lost.
 
 The added headers give way to the message, which has room in any topic that has the same limit:
-first the texts of errors, in the end all headers (`additions`).
+first the errors, in the end all headers (`additions`).
 
 A letter that cannot be stored ends nothing. It stays locked, so that Kafka counts few deliveries,
 and the consumer tries again each second. It is released when the lock is nearly over, and its next
@@ -47,7 +47,6 @@ _FIELDS: Final = ("topic", "subscription", "segment", "bucket", "offset", "deliv
 _TIME: Final = "event-time-ms"
 _ATTEMPTS: Final = "attempts"
 _ERROR_CHARS_MAX: Final = 500
-_SHORTER: Final = (100, 20)  # characters of an error, where there is no room for all
 _ATTEMPTS_MAX: Final = DELIVERIES_MAX + 1  # Kafka's deliveries of a message
 _KNOWN_MAX: Final = 10_000  # messages whose errors are remembered
 _CLOSE_S_MAX: Final = 5.0
@@ -138,14 +137,11 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 def additions(letter: DeadLetter) -> Iterator[list[tuple[str, str]]]:
-    """Yields the headers to add to a letter, then fewer and fewer, for a message without enough
-    room.
+    """Yields the headers to add to a letter, then those without errors, for a message without
+    enough room.
     """
     yield letter.headers()
     if letter.attempts:
-        for chars in _SHORTER:
-            cut = tuple(msgspec.structs.replace(a, error=a.error[:chars]) for a in letter.attempts)
-            yield msgspec.structs.replace(letter, attempts=cut).headers()
         yield msgspec.structs.replace(letter, attempts=()).headers()
 
 

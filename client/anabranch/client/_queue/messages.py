@@ -68,25 +68,18 @@ class Delivery:
         """Returns True if it is over, and Kafka delivers this message again."""
         return self._over and self._answers[index] not in (ACCEPT, REJECT)
 
-    def acknowledge(self, index: int, answer: int) -> bool:
-        """Settles one message. Returns False if the caller may not settle it any more."""
-        with self._lock:
-            if self._over:
-                return False
-            if self._answers[index] != HELD:
-                self._set(index, answer)
-            return True
+    def acknowledge(self, index: int, answer: int, due: float = 0.0) -> bool:
+        """Settles one message. Returns False if the caller may not settle it any more.
 
-    def delay(self, index: int, due: float) -> bool:
-        """Has a message released at that time, by `time.monotonic`.
-        Returns False as `acknowledge` does.
+        With the answer DELAY the message is released at the time `due`, by `time.monotonic`.
         """
         with self._lock:
             if self._over:
                 return False
             if self._answers[index] != HELD:
-                self._due[index] = due
-                self._set(index, DELAY)
+                if answer == DELAY:
+                    self._due[index] = due
+                self._set(index, answer)
             return True
 
     def hold(self, index: int) -> bool:

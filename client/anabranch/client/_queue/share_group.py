@@ -34,6 +34,13 @@ class Delivering(msgspec.Struct, frozen=True):
     lock_s: float
     count_max: int = _COUNT_MAX
 
+    @property
+    def hold_s(self) -> float:
+        """The seconds for which a delivery may be kept: Kafka must have the answers before its lock
+        ends.
+        """
+        return self.lock_s * 0.8
+
 
 class ShareGroup:
     """The questions to Kafka of one consumer that joins the group of `kafka`."""

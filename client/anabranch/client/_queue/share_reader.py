@@ -35,7 +35,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,20 +43,22 @@ from typing import Any, Final
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from anabranch.client._aio import call_on
-from anabranch.client._consumer.kafka_side import partition_of
-from anabranch.client._consumer.reads import ReadTrouble, size_of, topics_of
+from anabranch.client._consumer.reads import ReadTrouble, partition_of, size_of, topics_of
 from anabranch.client._errors import KafkaReadError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER
-from anabranch.client._queue.drain import Contact
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
+from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering
-from anabranch.client._queue.turns import Pace, Turns, hold_s
 from anabranch.wire.logging import get_logger
 
 _logger = get_logger(__name__)
 
 _MEMBERS_MAX: Final = 8  # for one consumer
 _POLL_S: Final = 0.02
+_SEND_AFTER_S: Final = 0.01  # for answers that no poll takes along
+_REST_S: Final = 0.1
+# The times after a change of topics at which the coordinator is asked for the assignment again.
+_NUDGES_S: Final = (0.005, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 _REFUSED_S: Final = 0.1
 _HELD_S: Final = 1.0  # others wait so long for a letter: another member takes as long to come
 _CLOSE_S_MAX: Final = 5.0
@@ -74,10 +75,8 @@ _TYPES: Final = {
 class ShareReader:
     """Polls the topics of `subscribe`. Make it and use it on one event loop.
 
-    It makes its calls on the loop. `on_read` tells that a delivery is there to be taken. `on_poll`
-    gets the begin and end of each poll, and the topics of its messages. `on_contact` gets True or
-    False now and then: the brokers answered the polls since its last call, or not. `on_park` tells
-    that it is parked, or no more.
+    It makes its calls on the loop. `on_read` tells that a delivery is there to be taken. `on_park`
+    tells that it is parked, or no more.
     """
 
     def __init__(
@@ -86,18 +85,14 @@ class ShareReader:
         delivering: Delivering,
         pace: Pace,
         on_read: Callable[[], None],
-        on_poll: Callable[[float, float, set[str]], None],
-        on_contact: Callable[[bool], None],
         on_park: Callable[[], None],
     ) -> None:
         self.is_parked = False
         self._kafka = kafka
-        self._hold_s = hold_s(delivering.lock_s)
+        self._hold_s = delivering.hold_s
         self._count_max = delivering.count_max
-        self._turns = Turns(self._hold_s, pace, time.monotonic())
+        self._pace = pace
         self._on_read = on_read
-        self._on_poll = on_poll
-        self._on_contact = on_contact
         self._on_park = on_park
         self._loop = asyncio.get_running_loop()
         self._wanted: tuple[str, ...] = ()
@@ -106,7 +101,15 @@ class ShareReader:
         self._ready: Delivery | None = None
         self._parked: Delivery | None = None
         self._asked = False
-        self._turn_number = 0  # the thread's, as everything below, and the turns
+        # Of the thread, as everything below.
+        self._turn_number = 0
+        self._unsent = False  # answers were given since the last poll
+        self._untaken = False  # True: the last delivery was not taken
+        self._idle_since = time.monotonic()
+        self._records = pace.records  # the number that it has joined for
+        self._topics: tuple[str, ...] = ()
+        self._nudges: list[float] = []
+        self._nudged = False
         self._stopped = False
         self._wake = threading.Event()
         self.trouble = ReadTrouble(on_read)
@@ -119,11 +122,11 @@ class ShareReader:
         self._wanted = tuple(sorted(topics))
         self._wake.set()
 
-    def take(self, *, ask: bool = True) -> Delivery | None:
+    def take(self) -> Delivery | None:
         """Returns the present delivery. If there is none, it asks for one, and `on_read` tells."""
         with self._lock:
             found, self._ready = self._ready, None
-            self._asked = self._asked or (ask and found is None)
+            self._asked = self._asked or found is None
         return found
 
     @contextlib.contextmanager
@@ -141,11 +144,9 @@ class ShareReader:
         finally:
             self._waiting -= 1
 
-    async def close(self, current: Delivery | None) -> bool:
+    async def close(self, current: Delivery | None) -> None:
         """Settles the answered part of the current delivery, releases the rest, and leaves the
         group.
-
-        Returns False if that takes too long: Kafka may lock messages for this consumer yet.
         """
         self._stopped = True
         with self._lock:
@@ -159,8 +160,6 @@ class ShareReader:
         await asyncio.to_thread(self._thread.join, _CLOSE_S_MAX)
         if self._thread.is_alive():
             _logger.warning("consumer.close_hangs")
-            return False
-        return True
 
     # On the thread.
 
@@ -184,52 +183,47 @@ class ShareReader:
         self._wake.clear()
         if self._stopped:  # said before: nothing would wake us
             return
-        if not self._turns.is_to_poll(self._wanted, self._asked, self._waiting > 0):
+        if not (self._wanted and self._asked and (self._waiting or not self._untaken)):
             self._rest()
             return
-        if self._turns.is_outpaced:
+        if self._records != self._pace.records:
             self._leave()
         if self._consumer is None:
             self._consumer = self._member()
         self._follow(self._consumer)
         self._poll(self._consumer)
-        self._turns.polled(time.monotonic())
+        self._idle_since = time.monotonic()
 
     def _rest(self) -> None:
         """Sends answers and follows topics while nobody asks for messages."""
-        now = time.monotonic()
-        leaves = self._turns.leaves(now)
-        if self._turns.sends(now):
+        idle_s = time.monotonic() - self._idle_since
+        if idle_s >= _SEND_AFTER_S:
             self._send()
-        if leaves:
+        if idle_s >= self._hold_s:  # nobody has asked for as long as a delivery lasts
             self._leave()
         if self._consumer is None:
             self._wake.wait()
             return
         self._follow(self._consumer)
-        self._wake.wait(self._turns.rest_s)
+        self._wake.wait(_SEND_AFTER_S if self._unsent or self._nudges else _REST_S)
 
     def _poll(self, consumer: ShareConsumer) -> None:
         began = time.monotonic()
         messages = found = list(consumer.poll(_POLL_S))
-        ended = time.monotonic()
-        self._turns.pace.asked(ended - began)
-        self._turns.unsent = False
+        self._pace.asked(time.monotonic() - began)
+        self._unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
                 self.trouble.note(message.error())
             messages = [message for message in found if message.error() is None]
-        topics = {topic or "" for topic in set(map(Message.topic, messages))}
-        call_on(self._loop, self._on_poll, began, ended, topics)
         if messages:
             self.trouble.well()
-            self._deliver(consumer, messages, topics, began)
+            self._deliver(consumer, messages, began)
 
-    def _deliver(
-        self, consumer: ShareConsumer, messages: list[Message], topics: set[str], began: float
-    ) -> None:
+    def _deliver(self, consumer: ShareConsumer, messages: list[Message], began: float) -> None:
         self._turn_number += 1
         turn = self._turn_number
+        topics = {topic or "" for topic in set(map(Message.topic, messages))}
         counts = dict.fromkeys(topics, 0) | topics_of(messages, turn)
         hold_until = began + self._hold_s
         delivery = Delivery(messages, counts, size_of(messages, turn), hold_until)
@@ -241,7 +235,7 @@ class ShareReader:
         in_time = delivery.wait(hold_until - time.monotonic())
         delivery.wait_held(min(_HELD_S, hold_until - time.monotonic()))
         with self._lock:
-            self._turns.untaken, self._ready = self._ready is not None, None
+            self._untaken, self._ready = self._ready is not None, None
             answers, due = delivery.end()
             self._parked = delivery if due else None
         if set(answers) == {ACCEPT}:  # nearly always so; this is three times as fast
@@ -251,9 +245,9 @@ class ShareReader:
                 if index not in due:
                     consumer.acknowledge(messages[index], _TYPES[answer])
             self._tell_discarded(messages, answers)
-        self._turns.unsent = True
+        self._unsent = True
         # Before another member reads, whose deliveries are counted, too.
-        joins_anew = self._turns.pace.ended(in_time, len(messages), time.monotonic())
+        joins_anew = self._pace.ended(in_time, len(messages), time.monotonic())
         if due:
             self._park(consumer, delivery)
         if not in_time:
@@ -265,7 +259,7 @@ class ShareReader:
         """Keeps held and delayed messages locked, while others have the partitions."""
         self._send()
         consumer.unsubscribe()
-        self._turns.parked()
+        self._topics, self._nudges = (), []
         self._parks(True)
         if self._stopped:  # either we see this, or `close` sees the delivery
             delivery.free()
@@ -273,7 +267,7 @@ class ShareReader:
             while freed := delivery.freed():
                 for index, answer in freed:
                     consumer.acknowledge(delivery.messages[index], _TYPES[answer])
-                self._turns.unsent = True
+                self._unsent = True
                 self._send()
         finally:
             self._parks(False)
@@ -305,21 +299,20 @@ class ShareReader:
 
     def _send(self) -> None:
         """Sends the answers that no poll has taken along."""
-        if self._turns.unsent and self._consumer is not None:
-            self._turns.unsent = False
+        if self._unsent and self._consumer is not None:
+            self._unsent = False
             self._consumer.commit_async()
 
     def _member(self) -> ShareConsumer:
         """Returns a new member of the group, for the present number of records."""
-        self._turns.joined()
+        self._records, self._topics = self._pace.records, ()
         return ShareConsumer(
             {
                 **SHARE_CONSUMER,
-                "max.poll.records": self._turns.pace.records,
+                "max.poll.records": self._pace.records,
                 **self._kafka,
                 "logger": LIBRDKAFKA_LOG,
                 "error_cb": self._lost,
-                "stats_cb": functools.partial(self._counted, Contact()),
             }
         )
 
@@ -334,19 +327,20 @@ class ShareReader:
 
     def _follow(self, consumer: ShareConsumer) -> None:
         wanted, now = self._wanted, time.monotonic()
-        if self._turns.is_to_subscribe(wanted, now):
-            self._send()
-            consumer.subscribe(self._turns.subscription(wanted, now))
-
-    def _counted(self, contact: Contact, statistics: str) -> None:
-        answered = contact.answered(statistics)
-        call_on(self._loop, self._on_contact, answered)
+        if wanted != self._topics:
+            self._topics = wanted
+            self._nudges = [now + after for after in _NUDGES_S] if wanted else []
+            self._nudged = False
+        elif self._nudges and now >= self._nudges[0]:
+            self._nudges = [at for at in self._nudges if at > now]
+            self._nudged = not self._nudged
+        else:
+            return
+        self._send()
+        consumer.subscribe([*wanted, *([f"{wanted[0][:240]}.nobody"] if self._nudged else [])])
 
     def _lost(self, error: KafkaError) -> None:
-        """Notes that a connection broke, or that there is none: the last polls may have reached
-        nobody.
-        """
-        call_on(self._loop, self._on_contact, False)
+        """Notes that a connection broke, or that there is none."""
         self.trouble.heard(error)
         self.trouble.note(error)
 
@@ -398,12 +392,12 @@ class ShareReaders:
         with self._reading.receiver() if self._reading else contextlib.nullcontext():
             yield
 
-    async def close(self, current: Delivery | None) -> bool:
+    async def close(self, current: Delivery | None) -> None:
         """Settles and leaves with each member.
         Messages with a later release are released at once.
         """
         self._is_closing = True
-        return all(await asyncio.gather(*(each.close(current) for each in self._members)))
+        await asyncio.gather(*(each.close(current) for each in self._members))
 
     def _parked(self) -> None:
         """Lets another member read if this one is parked, or was the last."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -19,6 +19,8 @@ from anabranch.core.entities.segment import SegmentInfo, SegmentState
 from anabranch.core.errors import UnknownSegmentError
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.wire import anabranch_pb2 as pb
+
+_MESSAGE_BYTES_MAX: Final = 1_000_000  # where no node has told it
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
     parents_under_way: frozenset[int] = frozenset()
     sealing: bool = False
     bootstrap_servers: str = ""
-    max_message_bytes: int = 0  # not known
+    max_message_bytes: int = _MESSAGE_BYTES_MAX
     controller_url: str = ""
     deleted: bool = False
     version: int = 0
@@ -93,7 +95,7 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
             parents_under_way=frozenset(dag.parents_under_way),
             sealing=dag.sealing,
             bootstrap_servers=dag.bootstrap_servers,
-            max_message_bytes=dag.max_message_bytes,
+            max_message_bytes=dag.max_message_bytes or _MESSAGE_BYTES_MAX,
             controller_url=(
                 dag.controller_broker_url if controller_url is None else controller_url
             ),

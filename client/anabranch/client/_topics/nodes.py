@@ -1,4 +1,5 @@
-"""The addresses of nodes in the client's URL, and connections to any of them that answers.
+"""The addresses of nodes in the client's URL, and connections to them (`NodeAccess`), or to any
+that answers (`Nodes`).
 
 A client with a `pulsar+ssl://` URL uses only the TLS ports of the addresses that nodes tell.
 """
@@ -14,13 +15,23 @@ from typing import Final, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
-from anabranch.client._errors import NodesUnreachableError, TlsError
+from anabranch.access import Credentials, Tls, TlsFiles
+from anabranch.access import CredentialsError as NothingToShowError
+from anabranch.client._errors import (
+    AuthenticationError,
+    CredentialsError,
+    NodesUnreachableError,
+    TlsError,
+)
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import PORT_MAX
+from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
-from anabranch.wire.client import connect
+from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.errors import AuthenticationError as RefusedAuthenticationError
 from anabranch.wire.errors import ConnectError
 from anabranch.wire.errors import TlsError as WireTlsError
+from anabranch.wire.logging import get_logger
 
 # Answers of a node that another attempt, elsewhere or later, may improve.
 PASSING: Final = frozenset(
@@ -36,6 +47,10 @@ _SCHEMES: Final = {"pulsar": False, "anabranch": False, "pulsar+ssl": True, "ana
 _DEFAULT_PORT: Final = 6650
 _DEFAULT_TLS_PORT: Final = 6651
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([-.\w]+))(?::(\d{1,5}))?")
+_REFUSED_S: Final = 2.0  # a refusal holds for so long
+_GOODBYE_S_MAX: Final = 1.0
+
+_logger = get_logger(__name__)
 
 
 Push = Callable[[BaseCommand], None]
@@ -143,3 +158,90 @@ class Nodes:
         none.
         """
         return url_tls if self.is_tls else url
+
+
+class NodeAccess:
+    """Makes a client's connections, with TLS and credentials. Raises InvalidInputError.
+
+    A client that was refused does not ask again at once. Else each of its parts would, and nodes
+    delay an address that shows many wrong credentials.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        if not isinstance(tls, Tls | None):
+            raise InvalidInputError(f"tls= is a Tls, not a {type(tls).__name__}")
+        if not isinstance(credentials, Credentials | None):
+            raise InvalidInputError(
+                f"credentials= is a Token or Basic, not a {type(credentials).__name__}"
+            )
+        wants_tls = is_tls(url)
+        if tls is not None and not wants_tls:
+            raise InvalidInputError(
+                f"{url} is without TLS, and it is said whom to trust by TLS, or what to show: "
+                "write pulsar+ssl://, with nodes' brokerServicePortTls"
+            )
+        if credentials is not None and not wants_tls:
+            _logger.warning("client.not_encrypted", url=url)
+        self._files = TlsFiles(tls or Tls()) if wants_tls else None
+        self._credentials = credentials
+        self._now = now
+        self._refusal: RefusedAuthenticationError | None = None
+        self._refused_until = 0.0
+        self._made: set[ClientConnection] = set()  # those that are not over
+
+    async def connect(
+        self, host: str, port: int, *, on_push: Push, timeout_s: float
+    ) -> ClientConnection:
+        """Returns a connection after its handshake.
+
+        Raises ConnectError, AuthenticationError, CredentialsError.
+        """
+        try:
+            if self._refusal is not None and self._now() < self._refused_until:
+                raise self._refusal
+            made = await connect(
+                host,
+                port,
+                on_push=on_push,
+                timeout_s=timeout_s,
+                tls=self._files,
+                credentials=self._credentials,
+            )
+        except RefusedAuthenticationError as error:
+            if error is not self._refusal:
+                self._refusal, self._refused_until = error, self._now() + _REFUSED_S
+            may_pass = self._credentials is not None and self._credentials.is_renewable
+            raise AuthenticationError(str(error), may_pass=may_pass) from None
+        except NothingToShowError as error:
+            raise CredentialsError(str(error)) from error
+        self._made.add(made)
+        made.closed.add_done_callback(lambda _: self._made.discard(made))
+        return made
+
+    async def end(self) -> None:
+        """Ends the connections that nobody has closed, and returns once nothing of them is left.
+
+        With TLS a closed connection waits for the other side's goodbye. A program whose event loop
+        ends before that would leave the socket to the collector.
+        """
+        made = list(self._made)
+        if not made:
+            return
+        for connection in made:
+            connection.close("the client was closed")
+        over = [connection.closed for connection in made]
+        await asyncio.wait(over, timeout=_GOODBYE_S_MAX)
+        for connection in made:
+            connection.abort("the client was closed")
+        await asyncio.wait(over)
+
+    def drop(self) -> None:
+        """Ends the connections after their event loop is over."""
+        for connection in self._made:
+            connection.cut()

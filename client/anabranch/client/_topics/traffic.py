@@ -1,9 +1,8 @@
 """Counts a client's writes and reads, and reports them to the controllers of its topics.
 
 Kafka tells a controller the number of messages, but not their size or their readers, so the SDK
-does. It is a help and no more: a controller that is out of reach, or does not know the command,
-does not trouble the application. Counting costs nothing per message, because it is done once for
-each batch.
+does. It is a help and no more: a controller that is out of reach does not trouble the application.
+Counting costs nothing per message, because it is done once for each batch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandScalableTrafficReport,
     SegmentTraffic,
-    ServerError,
 )
 from anabranch.wire.client import connect
 from anabranch.wire.entries import LISTS
@@ -74,6 +72,16 @@ class TopicTraffic:
         """Counts messages that a consumer of the subscription was given."""
         self._add((subscription, segment_id), messages, size_bytes)
 
+    def shared_out(
+        self, subscription: str, parts: Mapping[int, int], messages: int, size_bytes: int
+    ) -> None:
+        """Counts messages that a consumer took together. `parts` has the share of each segment."""
+        total = sum(parts.values())
+        for segment_id, part in parts.items():
+            if part:
+                count, size = messages * part // total, size_bytes * part // total
+                self.read(subscription, segment_id, count, size)
+
     def _add(self, key: _Key, messages: int, size_bytes: int) -> None:
         counter = self._counters.get(key)
         if counter is None:
@@ -117,41 +125,6 @@ class TopicTraffic:
                 counter.told_messages, counter.told_bytes = each.messages, each.bytes
 
 
-class Taken:
-    """Counts the messages that a consumer takes of each of its fetches, once for each batch.
-
-    It passes `on_read` the segment, the messages, and roughly the bytes of their values.
-    """
-
-    def __init__(self, on_read: Callable[[int, int, int], None]) -> None:
-        self._on_read = on_read
-        self._fetches: dict[int, list[int]] = {}  # segment, and the end of what was taken
-
-    def began(self, fetch: int, segment_id: int, start: int) -> None:
-        """Notes that the fetch reads that segment from offset `start` on."""
-        self._fetches[fetch] = [segment_id, start]
-
-    def ended(self, fetch: int) -> None:
-        """Notes that the fetch reads no more."""
-        self._fetches.pop(fetch, None)
-
-    def took(self, ends: Mapping[int, int], messages: int, size_bytes: int) -> None:
-        """Counts a batch by the end of each fetch's part.
-        Offsets have gaps, so they only give each part's share.
-        """
-        grown: dict[int, int] = {}
-        for fetch, end in ends.items():
-            known = self._fetches.get(fetch)
-            if known is not None:
-                segment_id, before = known
-                known[1] = end
-                if end > before:  # a bucket that Kafka had lost may go on further back
-                    grown[segment_id] = grown.get(segment_id, 0) + end - before
-        total = sum(grown.values())
-        for segment_id, count in grown.items():
-            self._on_read(segment_id, messages * count // total, size_bytes * count // total)
-
-
 class Watch(Protocol):
     """The part of a `LayoutWatch` that reports need."""
 
@@ -190,7 +163,6 @@ class TrafficReporter:
         self._connect = connecting
         self._topics: dict[str, _Topic] = {}
         self._connections: dict[str, NodeConnection] = {}
-        self._silent: set[str] = set()  # nodes that do not know the command
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
@@ -240,12 +212,11 @@ class TrafficReporter:
             watch = topic.watch
             url = watch.controller_url
             wanted.add(url)
-            is_mute = not url or url in self._silent
-            if watch.is_closed and (is_mute or not topic.traffic.news()):
+            if watch.is_closed and (not url or not topic.traffic.news()):
                 del self._topics[name]
             elif topic.due_at <= now:
                 topic.due_at = now + _INTERVAL_S
-                if not is_mute:
+                if url:
                     due.setdefault(url, []).append(topic)
         await asyncio.gather(*(self._report_all(*each) for each in due.items()))
         for url in [url for url in self._connections if url not in wanted]:
@@ -258,24 +229,18 @@ class TrafficReporter:
                 try:
                     await self._report(url, topic)
                 except RefusedError as error:
-                    self._refused(url, topic, error)
-                if url in self._silent:
-                    break
+                    self._refused(url, topic, error.reason)
         except (WireError, ClientError, InvalidInputError) as error:
             _logger.debug("traffic.unheard", node=url, why=str(error))
             connection = self._connections.pop(url, None)
             if connection is not None:
                 connection.abort("a report was not answered")
 
-    def _refused(self, url: str, topic: _Topic, error: RefusedError) -> None:
-        """Ends the reports to a controller that does not know the command, and those of a closed
-        topic. A closed topic does not learn of the next controller.
-        """
+    def _refused(self, url: str, topic: _Topic, why: str) -> None:
+        """Ends the reports of a closed topic, which does not learn of the next controller."""
         watch = topic.watch
-        _logger.debug("traffic.refused", node=url, topic=watch.topic, why=error.reason)
-        if error.code == ServerError.UnsupportedVersionError:
-            self._silent.add(url)
-        elif watch.is_closed and self._topics.get(watch.topic) is topic:
+        _logger.debug("traffic.refused", node=url, topic=watch.topic, why=why)
+        if watch.is_closed and self._topics.get(watch.topic) is topic:
             del self._topics[watch.topic]
 
     async def _report(self, url: str, topic: _Topic) -> None:

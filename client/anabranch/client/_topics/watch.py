@@ -1,4 +1,5 @@
-"""`LayoutWatch`: follows one topic's layout by a session with any of the nodes.
+"""`NodeWatch`: follows something by a session with any of the nodes. `LayoutWatch` follows one
+topic's layout.
 
 A node pushes its layout when the session begins, and then every change. The watch begins a session
 on another node when the connection ends. That node pushes its whole layout, so no change is missed.
@@ -11,8 +12,9 @@ import asyncio
 import itertools
 import math
 import time
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from anabranch.client._aio import Closing, rest
 from anabranch.client._errors import (
@@ -26,7 +28,7 @@ from anabranch.client._errors import (
     TopicNotFoundError,
 )
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.client._topics.nodes import Nodes
+from anabranch.client._topics.nodes import PASSING, Nodes
 from anabranch.client._topics.traffic import TopicTraffic
 from anabranch.core import names
 from anabranch.wire.anabranch_pb2 import (
@@ -36,6 +38,7 @@ from anabranch.wire.anabranch_pb2 import (
     CommandScalableTopicUpdate,
     ServerError,
 )
+from anabranch.wire.errors import RefusedError, WireError
 from anabranch.wire.logging import get_logger
 
 _RETRY_S_MIN: Final = 0.02
@@ -50,67 +53,51 @@ _sessions = itertools.count(1)  # unique in this process, which is more than a c
 _logger = get_logger(__name__)
 
 Listener = Callable[[TopicLayout], None]
+StateT = TypeVar("StateT")
 
 
-class LayoutWatch(Closing):
-    """Knows the newest layout of one topic. `start` returns once it knows the first one.
+class NodeWatch(Closing, Generic[StateT]):
+    """Knows the newest state of something by a session with any of the nodes.
 
-    It calls `listeners` on the event loop with every newer layout, in order. The last one is
-    `deleted` if the topic is. Use it on one event loop.
+    It begins a session on another node when the connection ends. Use it on one event loop.
     """
 
-    def __init__(self, nodes: Nodes, topic: str) -> None:
-        self.topic = names.parse_scalable_topic(topic)
-        self._lives_here(f"the watch of {self.topic}")
-        self.listeners: list[Listener] = []
-        self.traffic = TopicTraffic()  # the counters of this watch's user
-        self.controller_url = ""  # the newest that a node told; the layout has that of its version
+    def __init__(self, nodes: Nodes, what: str) -> None:
+        self._lives_here(f"the watch of {what}")
+        self._what = what
         self._nodes = nodes
-        self._layout: TopicLayout | None = None
         self._failure: ClientError | None = None
-        self._known = asyncio.Event()  # a layout, or the reason why there is none
-        self._session_over = asyncio.Event()
-        self._session_id = 0
+        self._trouble = ""  # the passing failure of the last session
+        self._known = asyncio.Event()  # a state, or the reason why there is none
         self._last_node = ""
-        self._answered = False
-        self._unknown_since = math.inf
-        self._told_incarnation = 0  # that of the node's last layout in this session
+        self._answered = False  # in this session
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def layout(self) -> TopicLayout:
-        """The newest layout. Raises the errors of `start` if there is none."""
-        if self._layout is None:
-            raise self._failure or ClosedError(
-                f"the watch of {self.topic} was not started: await its start"
-            )
-        return self._layout
 
     @property
     def is_closed(self) -> bool:
         """True once it watches nothing any more."""
         return self._task is None
 
-    async def start(self, timeout_s: float = 10.0) -> TopicLayout:
-        """Returns the first layout. It closes the watch again if there is none, or if the caller
+    async def start(self, timeout_s: float = 10.0) -> StateT:
+        """Returns the first state. It closes the watch again if there is none, or if the caller
         stops waiting.
 
         Raises TopicNotFoundError, NodesUnreachableError, AuthenticationError, RefusedByNodeError,
         DeadlineError.
         """
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"layout-watch {self.topic}")
+            self._task = asyncio.create_task(self._run(), name=f"watch {self._what}")
         try:
             async with asyncio.timeout(timeout_s):
                 await self._known.wait()
-            return self.layout
+            return self._first()
         except BaseException as error:
             await self.close()
             if not isinstance(error, TimeoutError):
                 raise
+            why = self._trouble or "check that they run, and can reach Kafka"
             raise self._failure or DeadlineError(
-                f"no node of {self._nodes.url} told the layout of {self.topic} in {timeout_s:g} s: "
-                "check that they run, and can reach Kafka"
+                f"no node of {self._nodes.url} told {self._what} in {timeout_s:g} s: {why}"
             ) from None
 
     async def close(self) -> None:
@@ -126,6 +113,14 @@ class LayoutWatch(Closing):
     async def _end_without_loop(self) -> None:
         self._task = None
 
+    @abstractmethod
+    def _first(self) -> StateT:
+        """Returns the state. Raises the failure if there is none."""
+
+    @abstractmethod
+    async def _session(self) -> None:
+        """Runs one session, until its connection ends or another one is better."""
+
     async def _run(self) -> None:
         attempt = 0
         while True:
@@ -134,11 +129,68 @@ class LayoutWatch(Closing):
                 await self._session()
             except (NodesUnreachableError, AuthenticationError) as error:
                 self._fails(error)
+            except RefusedError as error:
+                self._refused_by(error.code, error.reason)
+            except WireError as error:
+                self._passes(str(error))
             except Exception as error:  # noqa: BLE001 - a fault in one session must not end all
-                _logger.error("watch.fault", topic=self.topic, why=repr(error))
-                self._fails(ClientError(f"the watch of {self.topic} met a fault: {error!r}"))
+                _logger.error("watch.fault", what=self._what, why=repr(error))
+                self._fails(ClientError(f"the watch of {self._what} met a fault: {error!r}"))
             attempt = 0 if self._answered else attempt + 1
             await rest(attempt, _RETRY_S_MIN, _RETRY_S_MAX)
+
+    def _refused_by(self, code: int, reason: str) -> None:
+        """Notes the refusal of a node, which passes or is final."""
+        why = reason or ServerError.Name(ServerError.ValueType(code))
+        kind = ForbiddenError if code == ServerError.AuthorizationError else RefusedByNodeError
+        error = kind(f"{self._last_node} refused to tell {self._what}: {why}")
+        if code in PASSING:
+            self._passes(str(error))
+        else:
+            self._fails(error)
+
+    def _passes(self, why: str) -> None:
+        """Notes a failure that another session may mend."""
+        self._trouble = why
+        _logger.info("watch.lost", what=self._what, node=self._last_node, why=why)
+
+    def _fails(self, error: ClientError) -> None:
+        if self._failure is None or type(error) is not type(self._failure):
+            _logger.warning("watch.failing", what=self._what, why=str(error))
+        self._failure = error
+        self._known.set()
+
+
+class LayoutWatch(NodeWatch[TopicLayout]):
+    """Knows the newest layout of one topic. `start` returns once it knows the first one.
+
+    It calls `listeners` on the event loop with every newer layout, in order. The last one is
+    `deleted` if the topic is.
+    """
+
+    def __init__(self, nodes: Nodes, topic: str) -> None:
+        self.topic = names.parse_scalable_topic(topic)
+        super().__init__(nodes, f"the layout of {self.topic}")
+        self.listeners: list[Listener] = []
+        self.traffic = TopicTraffic()  # the counters of this watch's user
+        self.controller_url = ""  # the newest that a node told; the layout has that of its version
+        self._layout: TopicLayout | None = None
+        self._session_over = asyncio.Event()
+        self._session_id = 0
+        self._unknown_since = math.inf
+        self._told_incarnation = 0  # that of the node's last layout in this session
+
+    @property
+    def layout(self) -> TopicLayout:
+        """The newest layout. Raises the errors of `start` if there is none."""
+        return self._first()
+
+    def _first(self) -> TopicLayout:
+        if self._layout is None:
+            raise self._failure or ClosedError(
+                f"the watch of {self.topic} was not started: await its start"
+            )
+        return self._layout
 
     async def _session(self) -> None:
         """Runs one session, until its connection ends or its node sends it away."""
@@ -159,7 +211,7 @@ class LayoutWatch(Closing):
             connection.closed.add_done_callback(lambda _: over.set())
             await over.wait()
             if connection.closed.done():
-                _logger.info("watch.lost", topic=self.topic, node=connection.address)
+                self._passes("its connection ended")
         finally:
             connection.send(CommandScalableTopicClose(session_id=self._session_id))
             connection.close("the watch is over")
@@ -188,10 +240,8 @@ class LayoutWatch(Closing):
             self._deleted(reason)
         elif update.error == ServerError.TopicNotFound:
             self._unknown(reason)
-        elif update.error != ServerError.ServiceNotReady:
-            is_right = update.error == ServerError.AuthorizationError
-            kind = ForbiddenError if is_right else RefusedByNodeError
-            self._fails(kind(f"{self._last_node} refused {self.topic}: {reason}"))
+        else:
+            self._refused_by(update.error, reason)
         self._session_over.set()
 
     def _unknown(self, reason: str) -> None:
@@ -215,12 +265,6 @@ class LayoutWatch(Closing):
         self._fails(TopicNotFoundError(reason if named else f"{full} was not found: {reason}"))
         if known is not None and not known.deleted:
             self._take(known.as_deleted())
-
-    def _fails(self, error: ClientError) -> None:
-        if self._failure is None or type(error) is not type(self._failure):
-            _logger.warning("watch.failing", topic=self.topic, why=str(error))
-        self._failure = error
-        self._known.set()
 
     def _take(self, layout: TopicLayout) -> None:
         if not layout.deleted:

@@ -5,8 +5,7 @@
 `decisions`: its possible results.
 `schedule`: the times of decisions, and the open steps of one.
 `load`: a segment's traffic.
-`meter`: the measurement of that traffic.
-`rates`: rates over the last minute.
+`meter`: the measurement of that traffic, over the last minute.
 """
 
 # Code outside of core may import these.

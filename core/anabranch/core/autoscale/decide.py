@@ -1,9 +1,10 @@
 """The decision to split, merge or rebucket a topic's segments: one pure function.
 
 PIP-483 ("The decision"), with buckets in place of segments where the load does not justify segments
-(PIP-486, "Two scaling actions"). Splits are fast, merges are lazy. The passes are consumers, load,
-merge and surplus buckets, in this order; the first pass that has something to do ends the
-evaluation. Nothing depends on the order of the arguments' items: ties go to the lowest segment id.
+(PIP-486, "Two scaling actions"). Splits are fast, merges are lazy, buckets are only ever raised.
+The passes are consumers, load and merge, in this order; the first pass that has something to do
+ends the evaluation. Nothing depends on the order of the arguments' items: ties go to the lowest
+segment id.
 """
 
 from __future__ import annotations
@@ -34,13 +35,12 @@ from anabranch.core.entities.segment import SegmentInfo
 class Demand(msgspec.Struct, frozen=True):
     """The consumers of one stream or checkpoint subscription; those of a queue never count.
 
-    `consumers`: sessions, those in their grace included. `since_ms`: the time of the subscription's
-    last change. `away`: the number of sessions that wait for an absent consumer. Auto-scaling adds
-    nothing for these sessions, but takes nothing away either until their grace is over.
+    `consumers`: sessions, those in their grace included. `away`: the number of sessions that wait
+    for an absent consumer. Auto-scaling adds nothing for these sessions, but takes nothing away
+    either until their grace is over.
     """
 
     consumers: int
-    since_ms: int
     away: int = 0
 
 
@@ -81,7 +81,7 @@ def decide(
     facts = _Facts(layout, load, demand, policy, now_ms, last)
     blocked: Blocked | None = None
     reasons: list[str] = []
-    for each in (_for_consumers, _for_load, _merge, _surplus):
+    for each in (_for_consumers, _for_load, _merge):
         found = each(facts)
         if not isinstance(found, NoAction):
             return found
@@ -119,7 +119,6 @@ class _Facts:
         self.capacity = sum(part.buckets for part in self.active)
         self.asked = max((each.consumers for each in demand.values()), default=0)
         self.there = max((each.consumers - each.away for each in demand.values()), default=0)
-        self.demand_since_ms = max((each.since_ms for each in demand.values()), default=0)
 
     def rates(self, part: SegmentInfo) -> Rates:
         return self._rates[part.segment_id]
@@ -369,36 +368,6 @@ def _would_be_split_again(facts: _Facts, left: SegmentInfo, right: SegmentInfo) 
         if busiest >= facts.policy.split_vs_rebucket_min_msg_rate_in_threshold:
             return True
     return any(map(gt, map(add, rates, other), facts.split_thresholds))
-
-
-# --- more buckets than anybody needs -------------------------------------------------------------
-
-
-def _surplus(facts: _Facts) -> Decision:
-    """Lowers lazily: only buckets that no consumer has needed for long, and never to less than
-    twice the need.
-
-    The factor is the dead band: a consumer more or less does not bring the buckets back.
-    """
-    policy = facts.policy
-    need = -(-2 * facts.asked // facts.count)
-    wanted = 1 << max(0, need - 1).bit_length()
-    ceiling = policy.max_entry_buckets_per_segment
-    buckets = max(wanted, min(ceiling, policy.entry_bucket_budget // facts.count))
-    ids = tuple(sorted(part.segment_id for part in facts.active if part.buckets > buckets))
-    left = sum(min(part.buckets, buckets) for part in facts.active)
-    if not ids or wanted > ceiling or left < 2 * facts.asked:  # others may have fewer than wanted
-        return NoAction(None, "no segment has entry buckets to spare")
-    quiet_since_ms = max(facts.demand_since_ms, *msgspec.structs.astuple(facts.last))
-    if facts.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):
-        return NoAction(None, "entry buckets to spare are kept until nothing changes for a while")
-    if facts.is_resting(facts.last.rebucket_ms, policy.rebucket_cooldown_seconds):
-        return NoAction(None, "fewer entry buckets wait for the rebucket cooldown")
-    why = (
-        f"{facts.asked} consumers have {facts.capacity} entry buckets, more than twice as many as "
-        f"they need, and nothing has changed for {policy.rebucket_down_window_seconds:g} s"
-    )
-    return Rebucket(ids, buckets, Reason.BUCKET_SURPLUS, why)
 
 
 def _count(number: int, what: str) -> str:

@@ -20,7 +20,6 @@ class Reason(Enum):
     COLD = "cold"
     AT_MAX_SEGMENTS = "at-max-segments"
     BELOW_SPLIT_RATE_FLOOR = "below-split-rate-floor"
-    BUCKET_SURPLUS = "bucket-surplus"
 
 
 @unique

@@ -62,9 +62,6 @@ class AutoScalePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     merge_window_seconds: Annotated[
         float, about("Time that two neighbours must be cold before a merge.")
     ] = 300.0
-    rebucket_down_window_seconds: Annotated[
-        float, about("Time without changes before surplus entry buckets are given up.")
-    ] = 600.0
     split_msg_rate_in_threshold: Annotated[
         float, about("Messages/s in, above which a segment is split.")
     ] = 10_000.0
@@ -221,10 +218,7 @@ def _rules(policy: AutoScalePolicy) -> list[tuple[bool, str]]:
         (policy.min_segments >= 1, "minSegments must be >= 1"),
         (policy.max_segments >= policy.min_segments, "maxSegments must be >= minSegments"),
         (policy.max_dag_depth >= 0, "maxDagDepth must be >= 0"),
-        *(
-            (values[f"{name}Seconds"] >= 0, f"{name} must not be negative")
-            for name in (*durations, "rebucketDownWindow")
-        ),
+        *((values[f"{name}Seconds"] >= 0, f"{name} must not be negative") for name in durations),
         *((values[name] > 0, f"{name} must be > 0") for name in split),
         *((values[name] >= 0, f"{name} must be >= 0") for name in merge),
         (values[floor] >= 0, f"{floor} must be >= 0"),

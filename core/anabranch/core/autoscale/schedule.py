@@ -33,7 +33,6 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.names import namespace_of
 
 _REPEAT_S: Final = 1.0
-_ENDED: Final = ""  # stands for the subscriptions that ended lately; none has this name
 Loads = Mapping[int, SegmentLoad] | None  # by segment id; None: not read yet
 LoadOf = Callable[[str, int], Loads]  # takes topic and incarnation
 
@@ -114,9 +113,7 @@ def demand_in(
     `away`: the controller's own counts for subscriptions; for others the log's numbers count.
     """
     return {
-        name: Demand(
-            len(each.consumers), each.since_ms, away.get(name, each.instances.count(NOBODY))
-        )
+        name: Demand(len(each.consumers), away.get(name, each.instances.count(NOBODY)))
         for name, each in subscriptions
         if each.kind is not SubscriptionKind.QUEUE
     }
@@ -174,15 +171,13 @@ class AutoScaler:
         self._ends_early = False  # True if that is before a tick
         self._acted: tuple[Split | Merge | Rebucket, int] | None = None  # and its clock before it
         self._rolling: _Rolling | None = None
-        self._ended_ms = 0  # the last noticed end of a subscription, which no log says
 
     @property
     def is_waiting(self) -> bool:
         """Tells whether the controller must ask again before the next tick. It must if a decision
-        is under way, if a cooldown ends, or if this object alone knows of a change that still
-        counts.
+        is under way, or if a cooldown ends.
         """
-        return self._acted is not None or self._ends_early or bool(self._ended_ms)
+        return self._acted is not None or self._ends_early
 
     def ended(self) -> None:
         """The topic is gone."""
@@ -215,17 +210,10 @@ class AutoScaler:
             return Evaluation(at_ms, Trigger.OPERATION, following, done)
         loads = self._load(self.name, topic.incarnation)
         is_loaded = loads is not None and all(p.segment_id in loads for p in layout.active)
-        if self._seen is not None and any(name not in demand for name, _ in self._seen.consumers):
-            self._ended_ms = at_ms
         trigger = self._trigger(state, topic, demand, now, is_loaded=is_loaded)
         if trigger is None:
             return None
         effective = policy_here(state, self.name, topic, self.settings)
-        window_ms = effective.policy.rebucket_down_window_seconds * 1000
-        if at_ms - self._ended_ms < window_ms:
-            demand = {**demand, _ENDED: Demand(0, self._ended_ms)}
-        else:
-            self._ended_ms = 0
         found = evaluate(effective, topic, layout, loads, demand, at_ms)
         # Should a record lose, nothing else tells.
         acts = not isinstance(found, NoAction)

@@ -2,16 +2,12 @@
 splits.
 
 `settings`: all settings of it.
-`usage`: the use of a resource, and the spread of loads.
-`broker_load`: a broker's report on itself, and its times.
+`broker_load`: the use of resources, a broker's report on itself, and its times.
 `bundle_load`: the loads of a broker's bundles, and the choice of those that it reports.
 `reports`: a broker's reports of both, measurement by measurement.
 `policies`: isolation, failure domains, anti-affinity groups.
-`filters`: the brokers that may take a bundle.
-`least_usage`: the rule that chooses one of them for a free bundle.
-`assigning`: the choice by that rule, with a decision among equals, and its grounds.
+`choosing`: the broker for a free bundle, by filters and load, and its grounds.
 `shedding`: the bundles that leave overloaded brokers; `offload`: the exchange between two brokers.
-`outlook`: the state of the loads, and the result of the next cycle.
 `adjusting`: thresholds of both that follow the noise of the load.
 `splitting`: the bundles that an owner splits, and their cuts.
 `history`: past actions and their effects.
@@ -23,21 +19,17 @@ splits.
 # Code outside of core may import these.
 __all__ = [
     "adjusting",
-    "assigning",
     "broker_load",
     "bundle_load",
+    "choosing",
     "counters",
     "cycle",
-    "filters",
     "history",
-    "least_usage",
     "offload",
-    "outlook",
     "policies",
     "reports",
     "settings",
     "shedding",
     "splitting",
     "strategies",
-    "usage",
 ]

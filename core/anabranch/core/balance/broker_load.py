@@ -9,61 +9,110 @@ nothing to a broker that has just started.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.usage import (
-    NOTHING_USED,
-    ResourceUsage,
-    is_sound,
-    percent_of_change,
-)
+
+
+class ResourceUsage(msgspec.Struct, frozen=True, gc=False):
+    """Use and limit of one resource, in the same unit; a limit of 0 means that none is known."""
+
+    usage: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def percent(self) -> float:
+        """Returns usage by limit, 100 for all of it and more beyond; 0 if the limit has no meaning.
+
+        >>> ResourceUsage(150.0, 100.0).percent, ResourceUsage(1.0, 0.0).percent
+        (150.0, 0.0)
+        """
+        if not self.limit > 0:  # nor for NaN
+            return 0.0
+        percent = self.usage / self.limit * 100
+        return percent if math.isfinite(percent) else 0.0
+
+    @property
+    def is_sound(self) -> bool:
+        """Tells whether both are numbers, and none is negative."""
+        return is_sound(self.usage) and is_sound(self.limit)
+
+
+NOTHING_USED: Final = ResourceUsage()
+_NUMBER_MAX: Final = 1e15  # sums and squares of such numbers stay numbers
+
+
+def is_sound(number: float) -> bool:
+    """Tells whether the number can be a measurement: no NaN, finite, not negative."""
+    return 0 <= number <= _NUMBER_MAX
+
+
+def percent_of_change(before: float, now: float) -> float:
+    """The change of a number, in percent of its former value; infinite if that was 0.
+
+    >>> percent_of_change(200.0, 150.0), percent_of_change(0.0, 0.0), percent_of_change(0.0, 1.0)
+    (25.0, 0.0, inf)
+    """
+    if before == 0:
+        return 0.0 if now == 0 else math.inf
+    return 100 * abs((before - now) / before)
+
+
+def spread(values: Collection[float]) -> tuple[float, float]:
+    """Mean and variance of all of them (none is a sample), of one value at least.
+
+    Equal values have no variance, though their rounded sum may not be a multiple of them.
+
+    >>> spread([0.003] * 3)
+    (0.003, 0.0)
+    """
+    mean = min(max(math.fsum(values) / len(values), min(values)), max(values))
+    return mean, math.fsum((each - mean) ** 2 for each in values) / len(values)
+
 
 CLEAR_INTERVAL_MS: Final = 10_000
 _CLOCKS_APART_MS: Final = 60_000  # the most that a report may seem to be ahead of its reader
 _MINUTE_MS: Final = 60_000
 
 
-class LoadSample(msgspec.Struct, frozen=True, gc=False):
-    """One measurement of a broker: resources, and rates per second of all its bundles."""
+class Resources(msgspec.Struct, frozen=True):
+    """Use and limit of each resource of a broker."""
 
     cpu: ResourceUsage = NOTHING_USED
     memory: ResourceUsage = NOTHING_USED
     direct_memory: ResourceUsage = NOTHING_USED
     bandwidth_in: ResourceUsage = NOTHING_USED
     bandwidth_out: ResourceUsage = NOTHING_USED
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    bundle_count: int = 0
-    topics: int = 0
 
 
-class BrokerLoadData(msgspec.Struct, frozen=True, rename="camel"):
-    """A broker's load; the defaults are those of one that was never measured.
+class LoadSample(Resources, frozen=True):
+    """One measurement of a broker: resources, and rates per second of all its bundles.
 
-    Throughputs in bytes a second, rates in messages a second, times in the broker's milliseconds.
+    Throughputs are bytes a second, rates messages a second.
     """
 
-    cpu: ResourceUsage = NOTHING_USED
-    memory: ResourceUsage = NOTHING_USED
-    direct_memory: ResourceUsage = NOTHING_USED
-    bandwidth_in: ResourceUsage = NOTHING_USED
-    bandwidth_out: ResourceUsage = NOTHING_USED
     msg_throughput_in: float = 0.0
     msg_throughput_out: float = 0.0
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
     bundle_count: int = 0
     topics: int = 0
+
+
+class BrokerLoadData(LoadSample, frozen=True):
+    """A broker's load: its last measurement, and what is made of all.
+
+    The defaults are those of a broker that was never measured. Times are the broker's milliseconds.
+    """
+
     max_resource_usage: float = 1.0
-    weighted_max_ema: float = msgspec.field(default=1.0, name="weightedMaxEMA")
-    msg_throughput_ema: float = msgspec.field(default=0.0, name="msgThroughputEMA")
-    updated_at_ms: int = msgspec.field(default=0, name="updatedAt")
-    reported_at_ms: int = msgspec.field(default=0, name="reportedAt")
+    weighted_max_ema: float = 1.0
+    msg_throughput_ema: float = 0.0
+    updated_at_ms: int = 0
+    reported_at_ms: int = 0
 
     @property
     def msg_throughput(self) -> float:

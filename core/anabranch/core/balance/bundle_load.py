@@ -13,9 +13,9 @@ from heapq import nlargest
 
 import msgspec
 
+from anabranch.core.balance.broker_load import is_sound, percent_of_change
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings, is_system_namespace
-from anabranch.core.balance.usage import is_sound, percent_of_change
 
 _THROUGHPUT_STEP = 100_000
 _RATE_STEP = 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum, unique
 from typing import Final
 
@@ -44,36 +43,21 @@ class SplitReason(StrEnum):
     UNKNOWN = "Unknown"
 
 
-UNLOADS: Final[Mapping[BalanceResult, tuple[UnloadReason, ...]]] = {
-    BalanceResult.SUCCESS: (
-        UnloadReason.OVERLOADED,
-        UnloadReason.UNDERLOADED,
-        UnloadReason.ADMIN,
-    ),
-    BalanceResult.SKIP: (
-        UnloadReason.HIT_COUNT,
-        UnloadReason.NO_BUNDLES,
-        UnloadReason.COOL_DOWN,
-        UnloadReason.OUT_DATED_DATA,
-        UnloadReason.NO_LOAD_DATA,
-        UnloadReason.NO_BROKERS,
-        UnloadReason.UNKNOWN,
-    ),
-    BalanceResult.FAILURE: (UnloadReason.UNKNOWN,),
-}
+_DONE, _SKIPPED, _FAILED = BalanceResult
+_REASONS: Final = tuple(UnloadReason)
+
+UNLOADS: Final = (
+    *((_DONE, reason) for reason in _REASONS[:3]),
+    *((_SKIPPED, reason) for reason in _REASONS[3:]),
+    (_FAILED, UnloadReason.UNKNOWN),
+)
 """Every pair that is counted for unloads; all begin at 0, and there are no others."""
 
-SPLITS: Final[Mapping[BalanceResult, tuple[SplitReason, ...]]] = {
-    BalanceResult.SUCCESS: (
-        SplitReason.TOPICS,
-        SplitReason.SESSIONS,
-        SplitReason.MSG_RATE,
-        SplitReason.BANDWIDTH,
-        SplitReason.ADMIN,
-    ),
-    BalanceResult.FAILURE: (SplitReason.UNKNOWN,),
-}
+SPLITS: Final = (
+    *((_DONE, reason) for reason in SplitReason if reason is not SplitReason.UNKNOWN),
+    (_FAILED, SplitReason.UNKNOWN),
+)
 """The same for splits."""
 
-ASSIGNMENTS: Final = (BalanceResult.SUCCESS, BalanceResult.SKIP, BalanceResult.FAILURE)
+ASSIGNMENTS: Final = (_DONE, _SKIPPED, _FAILED)
 """A broker was chosen for a free unit, the unit had one already, the look-up ended in an error."""

@@ -22,8 +22,8 @@ from anabranch.core.balance.adjusting import (
 )
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import TopBundlesLoadData
+from anabranch.core.balance.choosing import Candidate, owned_in_group
 from anabranch.core.balance.counters import SplitReason, UnloadReason
-from anabranch.core.balance.filters import Candidate, owned_in_group
 from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings

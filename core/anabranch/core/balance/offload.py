@@ -16,7 +16,7 @@ import msgspec
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.filters import Candidate, Terms, filtered
+from anabranch.core.balance.choosing import Candidate, Terms, filtered
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings, setting_name
 

@@ -17,6 +17,7 @@ from anabranch.core.balance.broker_load import (
     FRESH,
     BrokerLoadData,
     LoadSample,
+    Resources,
     clear_due,
     has_cooled,
     report_due,
@@ -31,17 +32,6 @@ from anabranch.core.balance.bundle_load import (
 )
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.usage import ResourceUsage
-
-
-class Resources(msgspec.Struct, frozen=True):
-    """Use and limit of each resource of a broker."""
-
-    cpu: ResourceUsage
-    memory: ResourceUsage
-    direct_memory: ResourceUsage
-    bandwidth_in: ResourceUsage
-    bandwidth_out: ResourceUsage
 
 
 class BrokerReports:
@@ -135,11 +125,7 @@ def sample_of(resources: Resources, bundles: Mapping[str, BundleLoad]) -> LoadSa
     """A measurement: use of resources, and the sums over all bundles."""
     loads = bundles.values()
     return LoadSample(
-        cpu=resources.cpu,
-        memory=resources.memory,
-        direct_memory=resources.direct_memory,
-        bandwidth_in=resources.bandwidth_in,
-        bandwidth_out=resources.bandwidth_out,
+        **msgspec.structs.asdict(resources),
         msg_throughput_in=sum(each.msg_throughput_in for each in loads),
         msg_throughput_out=sum(each.msg_throughput_out for each in loads),
         msg_rate_in=sum(each.msg_rate_in for each in loads),

@@ -14,11 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum, unique
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, has_cooled, is_stale
+from anabranch.core.balance.broker_load import (
+    BrokerLoadData,
+    fault_of,
+    has_cooled,
+    is_stale,
+    spread,
+)
+from anabranch.core.balance.bundle_load import TopBundlesLoadData
 from anabranch.core.balance.counters import BalanceResult, UnloadReason
 from anabranch.core.balance.offload import (
     BundleMove,
@@ -30,10 +38,10 @@ from anabranch.core.balance.offload import (
     offload,
 )
 from anabranch.core.balance.settings import BalanceSettings, setting_name
-from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove, reported_by
-from anabranch.core.balance.usage import spread
+from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove, must, wishes
 
 _OVERLOADED, _UNDERLOADED = UnloadReason.OVERLOADED, UnloadReason.UNDERLOADED
+_WISHES: Final = (_OVERLOADED, _UNDERLOADED)  # reasons that a strategy may give
 _UNDER_MAX: Final = 0.5
 
 
@@ -156,9 +164,10 @@ def decide(
     if missing:
         return nothing(UnloadReason.NO_LOAD_DATA, RoundEnd.LOAD_MISSING, missing)
     call = _Call(loads, settings)
-    own = strategies or Strategies()
-    # A node that does not lead knows no bundles; it only counts how long the condition has held.
-    asked = own.wanted(msgspec.structs.replace(view, loads=loads), settings) if view.top else None
+    asked, fault = None, ""
+    if view.top:  # a node that does not lead only counts how long the condition has held
+        own = strategies or Strategies()
+        asked, fault = _asked(own, msgspec.structs.replace(view, loads=loads), settings)
     condition = call.condition() if asked is None else next((each.reason for each in asked), None)
     met = condition is not None
     hits = state.hits + 1 if met else 0
@@ -167,7 +176,7 @@ def decide(
         *((), RoundEnd.BALANCED, hits, call.average, call.std, call.std),
         condition=condition,
         strategy="" if asked is None else settings.load_shedding_strategy,
-        fault=own.fault(StrategyKind.SHEDDER, settings) if view.top else "",
+        fault=fault,
     )
     if hits <= settings.shedding_condition_hit_count_threshold:
         at_rest = RoundEnd.BALANCED if asked is None else RoundEnd.ASKED
@@ -189,6 +198,37 @@ def decide(
         skipped=skipped,
         exchanges=tuple(call.exchanges),
     )
+
+
+def _asked(
+    own: Strategies, view: ClusterView, settings: BalanceSettings
+) -> tuple[list[WantedMove] | None, str]:
+    """The wishes of the strategy that decides, None if the built-in rule does; and its fault."""
+    sources = _sources(view.top, view.loads)
+
+    def checked(answer: Iterable[object]) -> list[WantedMove]:
+        found = list(wishes(answer, WantedMove).values())
+        for bundle, to, reason in map(msgspec.structs.astuple, found):
+            must(bundle in sources, f"no broker has reported bundle {bundle!r}")
+            must(to in view.loads, f"{to!r} has no load")
+            must(to != sources[bundle], f"{to} has {bundle} already")
+            must(reason in _WISHES, f"{reason!r} is no reason to move a bundle")
+        return found
+
+    shown = msgspec.structs.replace(
+        view, loads=MappingProxyType(view.loads), top=MappingProxyType(view.top)
+    )
+    return own.ask(StrategyKind.SHEDDER, settings, checked, shown, settings)
+
+
+def _sources(top: Mapping[str, TopBundlesLoadData], loads: Collection[str]) -> dict[str, str]:
+    """The broker that has told of each bundle, among the brokers whose loads count."""
+    return {
+        bundle: broker
+        for broker, report in top.items()
+        if broker in loads
+        for bundle, _ in report.bundles
+    }
 
 
 def usable_loads(
@@ -305,7 +345,7 @@ class _Call:
 
     def follow(self, asked: Iterable[WantedMove], view: ClusterView, permits: Permits) -> RoundEnd:
         """Decides what a strategy of one's own asks for, pair by pair, as far as it may be."""
-        sources = reported_by(view.top, self._loads)
+        sources = _sources(view.top, self._loads)
         pairs: dict[tuple[str, str], list[WantedMove]] = {}
         for each in asked:
             pairs.setdefault((sources[each.bundle], each.destination), []).append(each)

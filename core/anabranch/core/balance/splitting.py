@@ -11,14 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 
 import msgspec
 
+from anabranch.core.balance.broker_load import is_sound
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.counters import SplitReason
 from anabranch.core.balance.settings import BalanceSettings, SplitAlgorithm
-from anabranch.core.balance.strategies import Cut, Strategies, StrategyKind
-from anabranch.core.balance.usage import is_sound
+from anabranch.core.balance.strategies import Cut, Strategies, StrategyKind, must, wishes
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.ring import HashRange, split_bundle_name
 
@@ -85,8 +86,7 @@ def decide_splits(
     strategies: Strategies | None = None,
 ) -> tuple[dict[str, int], SplitRound]:
     """One cycle. It has an answer to any input."""
-    own = strategies or Strategies()
-    cuts = own.cuts(view.loads, settings)
+    cuts, fault = _asked(strategies or Strategies(), view.loads, settings)
     counts = {bundle: count for bundle, count in hits.items() if bundle in view.loads}
     blocked = _Blocked(view.splitting)
     decided: list[BundleSplit] = []
@@ -133,8 +133,27 @@ def decide_splits(
     return counts, SplitRound(
         *(tuple(decided), tuple(failed), tuple(waiting)),
         strategy="" if cuts is None else settings.bundle_split_strategy,
-        fault=own.fault(StrategyKind.SPLIT, settings),
+        fault=fault,
     )
+
+
+def _asked(
+    own: Strategies, loads: Mapping[str, BundleLoad], settings: BalanceSettings
+) -> tuple[dict[str, Cut] | None, str]:
+    """The cuts that a strategy wishes, None if the built-in rule decides; and its fault."""
+
+    def checked(answer: Iterable[object]) -> dict[str, Cut]:
+        found = wishes(answer, Cut)
+        for bundle, cut in found.items():
+            must(bundle in loads, f"{bundle!r} is no bundle that was measured")
+            unfit = (SplitReason.ADMIN, SplitReason.UNKNOWN)
+            must(cut.reason not in unfit, f"{cut.reason!r} is no reason to split a bundle")
+            _, whole = split_bundle_name(bundle)
+            is_inside = cut.boundary is None or whole.lower < cut.boundary < whole.upper
+            must(is_inside, f"{cut.boundary} is no place inside {bundle}")
+        return found
+
+    return own.ask(StrategyKind.SPLIT, settings, checked, MappingProxyType(loads), settings)
 
 
 def _over(bundle: str, load: BundleLoad, settings: BalanceSettings) -> Cut | None:

@@ -1,10 +1,8 @@
 """Service units (PIP-192): bundles of a namespace, and the leadership of a cluster.
 
-`machine`: its moves, the states that they start from, and their guards.
+`machine`: its moves with their states and guards, and the changes by records.
 `guards`: the conditions of its moves, and the one that a topic's controller meets.
-`evolve`: the changes of units by records.
-`propose`: a broker's proposals for them.
-`placement`: the choice of a broker for a unit.
+`propose`: a broker's proposals for them, and the broker with the fewest.
 `duties`: the leader's duties.
 """
 

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.guards import session_open
-from anabranch.core.bundles.placement import Chooser, by_count
-from anabranch.core.bundles.propose import Actor, NewId
+from anabranch.core.bundles.propose import Actor, Chooser, NewId, by_count
 from anabranch.core.entities.unit import IN_FLIGHT, Unit
 from anabranch.core.log.records import SessionChange, UnitMove
 from anabranch.core.log.state import StateQueries

@@ -6,13 +6,13 @@ they win. Operators' requests that cannot be meant seriously are refused at once
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from anabranch.core.bundles.guards import session_open, source_settled
-from anabranch.core.bundles.placement import Chooser, by_count
 from anabranch.core.entities.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
@@ -21,6 +21,7 @@ from anabranch.core.ring import split_bundle_name
 from anabranch.core.sessions.lease import Heartbeat
 
 NewId = Callable[[], str]
+_HARDLY_MORE: Final = 16  # one in so many: nothing where there are few units, which shall be even
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -79,6 +80,54 @@ def move(
 
 
 _LEADERS_MOVES = (Move.TOMBSTONE, Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
+
+
+# --- the choice of a broker: fewest units first, rendezvous hashing among equals --------------
+
+Chosen = tuple[str, tuple[Grounds, ...]]  # a broker, "" for none, and what the choice rested on
+
+
+class Chooser(Protocol):
+    """Chooses a unit's broker among those that take units; `counts` has the number of units of
+    each.
+    """
+
+    def __call__(
+        self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
+    ) -> Chosen: ...
+
+
+def by_count(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()) -> Chosen:
+    """Chooses as `choose_broker`, because the brokers' loads are unknown."""
+    return choose_broker(unit, counts, excluded), ()
+
+
+def choose_broker(
+    unit: str, counts: Mapping[str, int], excluded: Iterable[str] = (), at_hand: str = ""
+) -> str:
+    """The candidate with the fewest units; "" if there is none.
+
+    `at_hand` is the broker that needs fewer writes and reads. It is chosen if it has hardly more
+    units than the candidate with the fewest.
+
+    >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 3, "y:1": 2})
+    'y:1'
+    >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 34, "y:1": 32}, at_hand="x:1")
+    'x:1'
+    """
+    barred = frozenset(excluded)
+    candidates = [broker for broker in counts if broker not in barred]
+    if not candidates:
+        return ""
+    if at_hand in candidates:
+        fewest = min(counts[broker] for broker in candidates)
+        if counts[at_hand] <= fewest + fewest // _HARDLY_MORE:
+            return at_hand
+    return min(candidates, key=lambda broker: (counts[broker], _weight(unit, broker), broker))
+
+
+def _weight(unit: str, broker: str) -> int:
+    return zlib.crc32(f"{unit}@{broker}".encode())
 
 
 # --- requests -------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """`PlacementPolicy`: the log's entry for one, and its possible forms.
 
-Three kinds, each known by kind and name. An *isolation policy* names the brokers that the bundles
-of some namespaces belong to. A *failure domain* is a set of brokers that fail together. A *drained
-Kafka broker*, whose name is its id in Kafka, gets no segments any more.
+Two kinds, each known by kind and name. An *isolation policy* names the brokers that the bundles of
+some namespaces belong to. A *failure domain* is a set of brokers that fail together.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ PATTERN_LENGTH_MAX: Final = 256
 BROKERS_MAX: Final = 10_000  # in a failure domain
 MIN_LIMIT_MAX: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_KAFKA_BROKER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 @unique
@@ -32,7 +30,6 @@ class PolicyKind(IntEnum):
 
     ISOLATION = 0
     DOMAIN = 1
-    KAFKA_DRAIN = 2
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -64,12 +61,9 @@ def policy_key(kind: PolicyKind, name: str) -> str:
     return f"{PLACEMENTS_PREFIX}{kind.name.lower()}/{name}"
 
 
-def check_name(kind: PolicyKind, name: str) -> None:
+def check_name(name: str) -> None:
     """Checks the name of a policy. Raises InvalidInputError."""
-    if kind is PolicyKind.KAFKA_DRAIN:
-        if _KAFKA_BROKER.fullmatch(name) is None:
-            raise InvalidInputError(f"{name!r} is no id of a Kafka broker: give a number")
-    elif _NAME.fullmatch(name) is None:
+    if _NAME.fullmatch(name) is None:
         raise InvalidInputError(
             f"policy name {name!r} is not valid: use 1 to 100 letters, digits and . _ -, "
             "a letter or a digit first"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from anabranch.core.archives.machine import evolve_archive
-from anabranch.core.bundles.evolve import evolve_unit
+from anabranch.core.bundles.machine import evolve_unit
 from anabranch.core.cluster.machine import evolve_cluster
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import (
@@ -32,10 +32,10 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.policies.evolve import evolve_placement
+from anabranch.core.policies.machine import evolve_placement
 from anabranch.core.security.changes import is_permitted
 from anabranch.core.security.evolve import evolve_permission
-from anabranch.core.sessions.evolve import evolve_session
+from anabranch.core.sessions.machine import evolve_session
 from anabranch.core.settings.machine import evolve_override
 from anabranch.core.subscriptions.evolve import evolve_subscription
 from anabranch.core.tenants.machine import evolve_namespace, evolve_tenant

@@ -77,8 +77,6 @@ class TopicCause(IntEnum):
     COLD = 12
     AT_MAX_SEGMENTS = 13
     BELOW_SPLIT_RATE_FLOOR = 14
-    BUCKET_SURPLUS = 15
-    KAFKA_DRAIN = 16  # a broker of Kafka that is drained has a copy
 
 
 @unique

@@ -1,9 +1,7 @@
-"""Operators' policies of placement: isolation policies, failure domains, Kafka brokers that are
-drained.
+"""Operators' policies of placement: isolation policies and failure domains.
 
 `patterns`: the names that a policy's expressions match.
-`machine`: the moves of policies, and their guards.
-`evolve`: the changes of policies by records.
+`machine`: the moves of policies with their guards, and the changes by records.
 """
 
 # Code outside of core may import these.

@@ -12,6 +12,8 @@ from anabranch.core.entities.placement_policy import (
     check_name,
     passes,
 )
+from anabranch.core.log.conflicts import end_of_change, first_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PlacementPolicyChange, PolicyOp
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import (
@@ -31,15 +33,11 @@ def is_well_formed(record: PlacementPolicyChange) -> bool:
     """Tells whether the record has valid fields for a policy of its kind, and no others."""
     isolation = (record.namespaces, record.primary, record.secondary)
     limits = (record.min_limit, record.usage_threshold)
-    if not passes(check_name, record.kind, record.name):
+    if not passes(check_name, record.name):
         return False
     if record.kind is PolicyKind.ISOLATION:
         return not record.brokers and passes(check_isolation, *isolation, *limits)
-    if any(isolation) or any(limits):
-        return False
-    if record.kind is PolicyKind.DOMAIN:
-        return passes(check_domain, record.brokers)
-    return not record.brokers
+    return not any(isolation) and not any(limits) and passes(check_domain, record.brokers)
 
 
 def domain_with(state: StateReader, name: str, brokers: tuple[str, ...]) -> tuple[str, str]:
@@ -76,3 +74,31 @@ PLACEMENTS: Final = StateMachine(
     Existence,
     keeps_nothing(_O.DELETE),
 )
+
+
+# --- the changes by records ------------------------------------------------------------------
+
+
+def evolve_placement(
+    state: StateReader, record: PlacementPolicyChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges one change of one placement policy."""
+    before = state.placement(record.kind, record.name)
+    end = end_of_change(PLACEMENTS.table, state, before, record, Verdict.UNKNOWN_POLICY)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
+        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
+    after = PlacementPolicy(
+        version=record.version if before else first_version(offset),
+        kind=record.kind,
+        namespaces=record.namespaces,
+        primary=record.primary,
+        secondary=record.secondary,
+        min_limit=record.min_limit,
+        usage_threshold=record.usage_threshold,
+        brokers=record.brokers,
+        since_ms=timestamp_ms,
+        proposal_id=record.proposal_id,
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))

@@ -1,7 +1,6 @@
 """Sessions of brokers: leases, signs of life, and the detection of silent brokers.
 
-`machine`: its moves, the states that they start from, and their guards.
-`evolve`: the changes of sessions by records.
+`machine`: its moves with their states and guards, and the changes by records.
 `lease`: the times at which a broker may act, and at which it may be given up.
 `log_contact`: the broker's contact with the log.
 """

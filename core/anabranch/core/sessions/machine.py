@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.core.entities.session import Session, SessionState
-from anabranch.core.log.conflicts import may_propose
+from anabranch.core.log.conflicts import may_propose, wrong_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import SessionChange, SessionOp
 from anabranch.core.log.state import StateReader, leader_of, leads
 from anabranch.core.log.state_machine import Arrow, Guard, StateMachine
@@ -48,3 +49,33 @@ SESSIONS: Final = StateMachine(
     SessionState,
     fits=lambda move, end: end is not _S.NONE,  # a session that is over is kept
 )
+
+
+# --- the changes by records ------------------------------------------------------------------
+
+
+def evolve_session(
+    state: StateReader, record: SessionChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges the beginning or the end of a session."""
+    before = state.session(record.broker)
+    repeated = before is not None and before.proposal_id == record.proposal_id
+    wrong = wrong_version(before.version if before else 0, record.version, repeated)
+    if wrong is not None:
+        return REJECTED[wrong]
+    case = SESSIONS.table.get((before.state if before else SessionState.NONE, record.op))
+    if case is None:
+        return REJECTED[Verdict.ILLEGAL_MOVE]
+    wrong = case.refusal(state, before, record)
+    if wrong is not None:
+        return REJECTED[wrong]
+    after = Session(
+        version=record.version,
+        open=case.end is SessionState.OPEN,
+        since_ms=timestamp_ms,
+        since_offset=offset,
+        proposal_id=record.proposal_id,
+        authorizes=record.authorizes,
+        superusers=record.superusers,
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))

@@ -7,8 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from anabranch.core.autoscale.policy import is_override_form
-from anabranch.core.bundles.evolve import born
 from anabranch.core.bundles.guards import source_settled
+from anabranch.core.bundles.machine import born
 from anabranch.core.entities.placement_policy import check_group, passes
 from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.entities.unit import Unit, UnitState

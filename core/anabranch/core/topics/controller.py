@@ -23,7 +23,7 @@ from anabranch.core.bundles.propose import Actor, NewId
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription
-from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import (
     Record,
     SubscriptionChange,
@@ -127,7 +127,6 @@ class TopicController:
         new_id: NewId,
         load: LoadOf = lambda topic, incarnation: {},
         fits: Callable[[tuple[SegmentInfo, ...]], bool] = lambda parts: True,
-        to_leave: Callable[[int], Mapping[int, tuple[int, ...]]] = lambda incarnation: {},
     ) -> None:
         self.name = name
         self.state = state
@@ -137,8 +136,6 @@ class TopicController:
         self.last_failure = ""  # why the last operation was given up, or does not get on
         self.scaler = AutoScaler(name, settings.auto_scale, load)
         self._fits = fits  # tells whether clients can be told a layout of these segments
-        self._to_leave = to_leave  # by incarnation: segments on drained brokers of Kafka
-        self._leave_at = 0.0
         self._settings = settings
         self._actor = actor
         self._may_act = may_act
@@ -199,7 +196,7 @@ class TopicController:
             self._sync(topic, subscriptions, now)
         effects = self._protocol(topic, now, log_ms)
         if topic.state is TopicState.STABLE and not effects:
-            effects = self._leave(topic, now) or self._scale(topic, subscriptions, now, log_ms)
+            effects = self._scale(topic, subscriptions, now, log_ms)
         if topic.is_open:
             effects += self._consumers(topic, subscriptions, now)
         return effects
@@ -319,8 +316,6 @@ class TopicController:
             return []
         undo = TopicMove.ABORT if topic.state is TopicState.PREPARING else TopicMove.DELETE
         self._retry_at = now
-        if topic.operation is Operation.RELOCATE:
-            self._leave_at = now + self._settings.retry_s_max
         record = topic_change(
             self._actor(), self.name, topic, undo, self._new_id(), TopicCause.FAILURE
         )
@@ -352,35 +347,6 @@ class TopicController:
             kept = NoAction(Blocked.LAYOUT_SIZE, why)
             return [Evaluated(msgspec.structs.replace(evaluation, decision=kept))]
         return [Evaluated(evaluation), *self._propose(record, now)]
-
-    def _leave(self, topic: ScalableTopic, now: float) -> list[ControllerEffect]:
-        """Replaces one active segment that a drained broker of Kafka has a copy of."""
-        leaving = self._to_leave(topic.incarnation)
-        if not leaving or now < self._leave_at:
-            return []
-        if topic_key(self.name) in self._proposed:
-            return []
-        layout = self._layout_of(topic)
-        part = next((each for each in layout.active if each.segment_id in leaving), None)
-        if part is None:
-            return []
-        children = layout.relocate_children(part.segment_id)
-        if not self._fits(topic.segments + children):
-            self._leave_at = now + self._settings.retry_s_max
-            return []
-        record = topic_change(
-            self._actor(),
-            self.name,
-            topic,
-            TopicMove.BEGIN,
-            self._new_id(),
-            TopicCause.KAFKA_DRAIN,
-            operation=Operation.RELOCATE,
-            parents=(part.segment_id,),
-            segments=children,
-            off=leaving[part.segment_id],
-        )
-        return self._propose(record, now)
 
     def _layout_of(self, topic: ScalableTopic) -> SegmentLayout:
         known = self._layout

@@ -204,7 +204,7 @@ class PolicyReplay:
         while self._consumers and self._consumers[-1][0] <= step:
             _, count = self._consumers.pop()
             if count or self._demand:  # a subscription stays when its last consumer has left
-                self._demand = {SUBSCRIPTION: Demand(count, now_ms)}
+                self._demand = {SUBSCRIPTION: Demand(count)}
             news = True
         return news
 

@@ -53,7 +53,6 @@ def policies(draw: st.DrawFn) -> AutoScalePolicy:
         rebucket_cooldown_seconds=draw(st.sampled_from((0.0, 60.0))),
         merge_cooldown_seconds=draw(st.sampled_from((0.0, 60.0, 300.0))),
         merge_window_seconds=draw(st.sampled_from((0.0, 30.0, 300.0))),
-        rebucket_down_window_seconds=draw(st.sampled_from((0.0, 30.0, 600.0))),
         split_msg_rate_in_threshold=bands[0][0],
         merge_msg_rate_in_threshold=bands[0][1],
         split_bytes_rate_in_threshold=bands[1][0],
@@ -106,7 +105,7 @@ TRAFFIC = st.builds(
 @st.composite
 def demands(draw: st.DrawFn) -> dict[str, Demand]:
     found = draw(st.lists(st.sampled_from((0, 1, 2, 3, 5, 9, 20)), max_size=3))
-    return {f"s{n}": Demand(consumers, START_MS) for n, consumers in enumerate(found)}
+    return {f"s{n}": Demand(consumers) for n, consumers in enumerate(found)}
 
 
 @st.composite

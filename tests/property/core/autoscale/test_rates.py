@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.core.autoscale.rates import RollingRates
+from anabranch.core.autoscale.meter import RollingRates
 
 WINDOW_S = 60.0
 # Gaps that are longer than a window's piece, so that every sample counts.

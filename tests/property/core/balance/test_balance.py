@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank, top_bundles
-from anabranch.core.balance.filters import Candidate, Terms, filtered
-from anabranch.core.balance.least_usage import ChoiceReason, choose
+from anabranch.core.balance.choosing import Candidate, ChoiceReason, Terms, choose, filtered
 from anabranch.core.balance.offload import ClusterView, Pair, Permits, Stopped, offload
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
@@ -252,7 +251,7 @@ def test_a_choice_is_among_those_whom_no_filter_removes(
 ) -> None:
     terms = Terms(namespace, settings, policies, {"b1:80": 2, "b2:80": 1})
     left = filtered(offered, terms)
-    found = choose(offered, terms, draw, turn)
+    found = choose(left, terms, lambda best: best[draw % len(best)], turn)
     kept = {each.broker for each in left.kept}
     removed = {broker for broker, _ in left.removed}
     assert kept | removed == {each.broker for each in offered}
@@ -279,7 +278,8 @@ def test_who_is_chosen_for_little_load_has_it(levels: list[int], percent: int, d
         for n, level in enumerate(levels)
     ]
     settings = BalanceSettings(average_resource_usage_difference_threshold_percentage=percent)
-    found = choose(offered, Terms("t/n", settings, NO_POLICIES), draw)
+    terms = Terms("t/n", settings, NO_POLICIES)
+    found = choose(filtered(offered, terms), terms, lambda best: best[draw % len(best)])
     load = dict(found.considered)[found.broker]
     mean = math.fsum(level / 100 for level in levels) / len(levels)
     assert load is not None

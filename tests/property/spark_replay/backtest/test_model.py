@@ -31,7 +31,6 @@ _POLICIES = st.builds(
     rebucket_cooldown_seconds=st.sampled_from([0.0, 60.0]),
     merge_cooldown_seconds=st.sampled_from([0.0, 100.0, 300.0]),
     merge_window_seconds=st.sampled_from([0.0, 130.0, 300.0]),
-    rebucket_down_window_seconds=st.sampled_from([0.0, 200.0, 600.0]),
     entry_bucket_budget=st.sampled_from([4, 64]),
     max_entry_buckets_per_segment=st.sampled_from([1, 2, 8, 1_024]),
     merge_msg_rate_in_threshold=st.sampled_from([0.0, 1_000.0, 9_000.0]),

@@ -17,10 +17,10 @@ from anabranch.channel.balance_records import (
     broker_load_record,
     top_bundles_record,
 )
-from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.broker_load import BrokerLoadData, Resources
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.policies import NO_POLICIES
-from anabranch.core.balance.reports import BrokerReports, Resources
+from anabranch.core.balance.reports import BrokerReports
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.names import parse_topic
 from support.balance import Outbox, use

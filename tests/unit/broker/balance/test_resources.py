@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.balance.control_groups import ControlGroups, GroupUse, cores_of
-from anabranch.broker.balance.resources import ResourceMeter, thread_seconds
-from anabranch.core.balance.reports import Resources
+from anabranch.broker.balance.resources import (
+    ControlGroups,
+    GroupUse,
+    ResourceMeter,
+    thread_seconds,
+)
+from anabranch.core.balance.broker_load import Resources
 
 MB = 1 << 20
 PROC = {
@@ -63,11 +67,10 @@ def test_without_control_groups_nothing_is_limited(machine: Machine) -> None:
     assert machine.groups().memory() is None
 
 
-def test_limits_of_version_2_are_read(machine: Machine) -> None:
+def test_limits_are_read(machine: Machine) -> None:
     machine.write(
         {},
         {
-            "fs/cgroup/cgroup.controllers": "cpu memory\n",
             "fs/cgroup/cpu.max": "150000 100000\n",
             "fs/cgroup/cpu.stat": "usage_usec 2500000\nuser_usec 1\n",
             "fs/cgroup/memory.max": f"{64 * MB}\n",
@@ -84,7 +87,6 @@ def test_the_least_limit_on_the_way_to_the_root_counts_with_its_use(machine: Mac
     machine.write(
         {"self/cgroup": "0::/pod/node\n"},
         {
-            "fs/cgroup/cgroup.controllers": "cpu memory\n",
             f"{group}/cpu.max": "max 100000\n",
             f"{group}/cpu.stat": "usage_usec 1000000\n",
             "fs/cgroup/pod/cpu.max": "400000 100000\n",
@@ -97,27 +99,10 @@ def test_the_least_limit_on_the_way_to_the_root_counts_with_its_use(machine: Mac
     assert machine.groups().memory() is None
 
 
-def test_limits_of_version_1_are_read(machine: Machine) -> None:
-    machine.write(
-        {"self/cgroup": "4:memory:/docker/x\n2:cpu,cpuacct:/\n"},
-        {
-            "fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
-            "fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-            "fs/cgroup/cpuacct/cpuacct.usage": "3000000000\n",
-            "fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-            "fs/cgroup/memory/memory.usage_in_bytes": "5000\n",
-            "fs/cgroup/memory/docker/x/memory.limit_in_bytes": "4000\n",
-            "fs/cgroup/memory/docker/x/memory.usage_in_bytes": "3000\n",
-            "fs/cgroup/memory/docker/x/memory.stat": "total_inactive_file 1000\n",
-        },
-    )
-    assert machine.groups().processor() == GroupUse(0.5, 3.0)
-    assert machine.groups().memory() == GroupUse(4000.0, 2000.0)
-
-
 @pytest.mark.parametrize("text", ["", "max", "-1 100000", "100000 0", "x y", "0 0"])
-def test_what_states_no_limit_is_none(text: str) -> None:
-    assert cores_of(text) == 0.0
+def test_what_states_no_limit_is_none(machine: Machine, text: str) -> None:
+    machine.write({}, {"fs/cgroup/cpu.max": text, "fs/cgroup/cpu.stat": "usage_usec 1\n"})
+    assert machine.groups().processor() is None
 
 
 @pytest.mark.parametrize("text", ["", "5", "a b c", "-1 5"])
@@ -188,7 +173,6 @@ def test_a_thread_that_ran_or_waited_all_the_time_is_a_node_at_its_limit(machine
 
 def test_a_container_at_its_limit_is_told_by_its_group(machine: Machine) -> None:
     group = {
-        "fs/cgroup/cgroup.controllers": "cpu\n",
         "fs/cgroup/cpu.max": "200000 100000\n",
         "fs/cgroup/cpu.stat": "usage_usec 1000000\n",
     }

@@ -55,11 +55,11 @@ async def test_half_a_character_is_refused_wherever_it_is_sent() -> None:
         json = {"Content-Type": "application/json"}
         for body in (b'{"a":"\\ud800"}', b'{"\\ud800":"a"}'):
             answer = await nodes[0].http.put(TOPIC, content=body, headers=json)
-            refused(answer, 412, "half a character")
+            refused(answer, 400, "the body is not JSON")
         await created(nodes[0])
         path = "/admin/v2/segments/public/default/orders/0000-ffff-0"
         answer = await nodes[0].http.put(path, content=b'["\\ud800"]', headers=json)
-        refused(answer, 404, "Subscription not found")
+        refused(answer, 400, "the body is not JSON")
 
 
 async def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:

@@ -8,7 +8,7 @@ from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.entities.segment import new_segment
-from anabranch.core.placement.room import Copies, KafkaBroker, KafkaSurvey, Room
+from anabranch.core.placement import Copies, KafkaBroker, KafkaSurvey, Room
 from anabranch.core.topics.tasks import MakeSegments, SealSegments
 from support.there import there
 
@@ -16,7 +16,6 @@ TOPIC = "public/default/orders"
 SPLIT = MakeSegments(
     TOPIC, 42, (new_segment(1, 0, 0x7FFF, 1, (0,)), new_segment(2, 0x8000, 0xFFFF, 1, (0,)))
 )
-DRAINED = frozenset({7})
 TWO = KafkaSurvey(
     {1: "a", 2: ""},
     {
@@ -53,7 +52,7 @@ def seen(*surveys: KafkaSurvey | None) -> KafkaPlacement:
     """After as many looks as there are answers."""
 
     async def look() -> KafkaPlacement:
-        placement = KafkaPlacement(table(), 10.0, 1, lambda: answers, lambda: DRAINED)
+        placement = KafkaPlacement(table(), 10.0, 1, lambda: answers)
         for _ in surveys:
             await placement.look()
         await placement.close()
@@ -71,7 +70,6 @@ def test_children_are_placed_as_if_their_parents_were_sealed_already() -> None:
     assert seen(TWO).room(MakeSegments(TOPIC, 42, SPLIT.segments, (1,))) == Room(
         1,
         (KafkaBroker(1, "a", 0.0, 1, 3), KafkaBroker(2, "", 100.0, 2, 3)),
-        DRAINED,
         frozenset({1}),
         expected=400.0,
     )
@@ -83,8 +81,8 @@ def test_nothing_is_placed_on_a_single_broker_nor_for_what_makes_no_topics() -> 
 
 
 def test_what_kafka_does_not_answer_leaves_what_was_known() -> None:
-    assert seen().room(SPLIT) == Room(drained=DRAINED)
-    assert seen(None).room(SPLIT) == Room(drained=DRAINED)
+    assert seen().room(SPLIT) == Room()
+    assert seen(None).room(SPLIT) == Room()
     known = seen(TWO, None)
     assert known.survey == TWO
     assert there(known.room(SPLIT)).number == 1

@@ -14,9 +14,8 @@ from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.channel.load.probe import LoadProbe
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord
-from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.broker_load import BrokerLoadData, ResourceUsage
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.usage import ResourceUsage
 from support.told_offsets import Leaders
 from support.waiting import WAIT_S
 

@@ -295,20 +295,6 @@ def test_an_answered_release_of_a_former_topic_releases_nothing_new() -> None:
         assert len(core.holdings) == len(placed)
 
 
-def test_a_bucket_that_was_not_drained_after_all_is_told_to_be_by_a_new_subscribe() -> None:
-    core = subscribed(0, ends=(5,))
-    holding = position(core, A, 5)
-    assert told(core, 0.1) == ((), (A,))
-    core.on_undrained(holding)
-    assert core.needs_subscribe
-    core.on_disconnected()
-    order = core.begin_subscribe(0.2)
-    assert (order.holdings, order.drained) == ((A,), ())
-    assert core.on_subscribed(order.number, assignment(1, 0, ends=(5,)), 0.3)
-    position(core, A, 5)
-    assert told(core, 0.4) == ((), (A,))
-
-
 def test_a_lapse_that_loses_an_acknowledgement_is_remembered() -> None:
     for end in (0, 6):
         core, holding = delivering(10)

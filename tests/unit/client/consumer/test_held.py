@@ -12,8 +12,8 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.client._consumer.assignment import Holding, Loss, Phase, SegmentBucket
-from anabranch.client._consumer.held import Lost
-from support.filled_plane import Filled, consuming
+from anabranch.client._consumer.messages import Lost
+from support.lone_consumers import Filled, consuming
 from support.still_watch import lone_member
 
 

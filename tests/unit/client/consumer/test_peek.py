@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.client._consumer import peek as peeking
+from anabranch.client._consumer import group_offsets
 from anabranch.client._consumer.peek import check_count, merged, peek
 from anabranch.client._settings import EARLIEST, ReceivingSettings
 from anabranch.core.errors import InvalidInputError
@@ -42,8 +42,9 @@ async def test_a_peek_that_is_cancelled_leaves_no_client(monkeypatch: pytest.Mon
             asked.set()
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    monkeypatch.setattr(peeking, "Consumer", Silent)
-    layout: Any = SimpleNamespace(topic="orders", segments={}, bootstrap_servers="nowhere:1")
+    monkeypatch.setattr(group_offsets, "Consumer", Silent)
+    part = SimpleNamespace(kafka_topic="k", segment_id=0, info=SimpleNamespace(buckets=1))
+    layout: Any = SimpleNamespace(topic="orders", segments={0: part}, bootstrap_servers="nowhere:1")
     looking = asyncio.create_task(peek(layout, {}, ReceivingSettings(), 1, EARLIEST, 2 * WAIT_S))
     assert await asyncio.to_thread(asked.wait, WAIT_S)
     looking.cancel()

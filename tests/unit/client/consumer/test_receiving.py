@@ -6,12 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from anabranch import client as sdk
-from anabranch.client._consumer.assignment import SegmentBucket
+from anabranch.client._consumer.assignment import Holding, SegmentBucket
 from anabranch.client._consumer.group_offsets import Answers
-from support.filled_plane import consuming
+from anabranch.client._consumer.messages import Source
+from anabranch.client._consumer.reads import Read
+from support.lone_consumers import consuming
 
 
 async def test_what_is_there_is_received_also_by_who_has_no_time_to_wait() -> None:
@@ -25,6 +27,19 @@ async def test_what_is_there_is_received_also_by_who_has_no_time_to_wait() -> No
                 await receive(timeout_s=0)
         plane.read([3])
         assert (await consumer.receive_many(timeout_s=0)).values() == [b"3"]
+
+
+async def test_what_is_taken_of_several_fetches_is_shared_out_by_how_far_each_came() -> None:
+    async with consuming(200) as (consumer, plane):
+        reading = consumer._reading
+        (first,) = reading._sources.values()
+        other = Source("t", 99, Holding(SegmentBucket(20, 0), "k20", None), consumer._settings)
+        reading._sources[99] = other
+        for ends in ({first.number: 30, 99: 10}, {first.number: 20, 99: 20}):
+            plane.reads.append(Read([Message()] * 40, ends, {}, 4_000))
+            assert reading.take() is not None
+        told = {each.segment_id: each for each in consumer._watch.traffic.news()}
+        assert [(told[n].messages, told[n].bytes) for n in (0, 20)] == [(30, 3_000), (50, 5_000)]
 
 
 async def test_the_end_of_a_transaction_counts_once_all_before_it_is_acknowledged() -> None:

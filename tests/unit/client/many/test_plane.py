@@ -73,8 +73,4 @@ async def test_what_begins_and_ends_one_by_one_does_so_together_and_no_table_is_
         await asyncio.sleep(0)
     await until(lambda: sum(plane.ended) == COUNT // 2)
     assert len(plane.ended) <= (time.monotonic() - began) / tier.begins_s + 2
-    await plane.close()  # its thread looks no more, we do
-    plane._unlooked.clear()
-    looked = {plane._next_topic() for _ in range(COUNT // 2)}
-    # Each has its turn.
-    assert looked == {f"many-{number}" for number in range(COUNT // 2, COUNT)}
+    await plane.close()

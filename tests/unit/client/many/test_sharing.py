@@ -33,7 +33,7 @@ from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import RequestTimeoutError
 from anabranch.wire.server.server import Peer, Routes
-from support.filled_plane import consuming
+from support.lone_consumers import consuming
 from support.still_watch import layout_of, lone_member, no_producer
 from support.topic_node import TopicNode
 from support.waiting import WAIT_S, until

@@ -109,13 +109,14 @@ async def test_a_fault_while_an_answer_is_taken_keeps_nothing_from_being_sent(
     stage.send(b"one")
     first = await stage.request()
     stage.send(b"two")
-    sound = stage.dispatcher.acked
+    appends = stage.dispatcher.appends
+    sound = appends._acked
 
     def faulty(*_: object) -> None:
-        monkeypatch.setattr(stage.dispatcher, "acked", sound)
+        monkeypatch.setattr(appends, "_acked", sound)
         raise RuntimeError("the test says so")
 
-    monkeypatch.setattr(stage.dispatcher, "acked", faulty)
+    monkeypatch.setattr(appends, "_acked", faulty)
     first.answers()
     assert (await stage.request()).values == [b"two"]
     assert "the test says so" in caplog.text

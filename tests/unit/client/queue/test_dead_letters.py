@@ -13,11 +13,10 @@ from confluent_kafka import Message as KafkaMessage
 from anabranch import client as sdk
 from anabranch.client._consumer.assignment import Assignment
 from anabranch.client._queue import dead_letters
-from anabranch.client._queue.dead_letters import additions, limit_of
 from anabranch.client._queue.messages import ACCEPT, DELAY, HELD, REJECT, RELEASE, Delivery
 from anabranch.client._queue.share_group import Delivering
 from anabranch.core.errors import InvalidInputError
-from support.ready_queue import ready_queue
+from support.lone_consumers import ready_queue
 from support.still_watch import lone_member
 from support.there import there
 from support.waiting import until
@@ -224,28 +223,6 @@ async def test_a_letter_that_is_too_large_loses_what_was_added_and_nothing_else(
     assert scene.aside.sent[1] == (b"1", b"k", [("h", b"x"), ("no", None)])
     assert "consumer.dead_letter_bare" in caplog.text
     assert scene.producers == 1
-
-
-def test_the_texts_of_errors_give_way_first() -> None:
-    attempts = tuple(sdk.Attempt(n, 0, "x" * length) for n, length in ((1, 500), (2, 50)))
-    letter = sdk.DeadLetter("t", "s", 1, 2, 3, 4, sdk.DeadLetterReason.REJECTED, attempts=attempts)
-    lengths = []
-    for added in additions(letter):
-        pairs: Any = [(name, content.encode()) for name, content in added]
-        raw = KafkaMessage(topic="d", partition=0, value=b"", headers=pairs, offset=0)
-        found = there(sdk.DeadLetter.of(sdk.Message(raw, cast("Any", None))))
-        lengths.append([len(each.error) for each in found.attempts])
-    assert lengths == [[500, 50], [100, 50], [20, 20], []]
-
-
-@pytest.mark.parametrize(
-    ("ours", "kafkas", "limit"), [(5, 10, 5), (9, 10, 9), (9, 5, 4), (3, 2, 1), (1, 1, 1)]
-)
-def test_the_limit_is_below_the_one_at_which_kafka_discards(
-    ours: int, kafkas: int, limit: int
-) -> None:
-    assert limit_of(ours, kafkas) == limit
-    assert limit_of(ours, kafkas) < max(2, kafkas)
 
 
 async def test_a_message_is_released_after_a_delay_that_the_lock_allows() -> None:

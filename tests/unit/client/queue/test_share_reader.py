@@ -14,11 +14,11 @@ from confluent_kafka import AcknowledgeType, Message
 
 from anabranch.client import QueueConsumer
 from anabranch.client._queue import share_reader
-from anabranch.client._queue.messages import ACCEPT, REJECT, RELEASE, Delivery
+from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
+from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
-from anabranch.client._queue.turns import Pace
-from support.ready_queue import ready_queue
+from support.lone_consumers import ready_queue
 from support.still_watch import lone_member
 from support.waiting import WAIT_S, until
 from support.wire import on_both_loops
@@ -87,13 +87,13 @@ async def reading(
     lock_s: float, messages_max: int = 500
 ) -> AsyncIterator[tuple[ShareReader, asyncio.Event]]:
     came = asyncio.Event()
-    calls = (came.set, lambda *_: None, lambda _: None, lambda: None)
-    reader = ShareReader({}, Delivering(lock_s, 10), Pace(messages_max), *calls)
+    pace = Pace(messages_max)
+    reader = ShareReader({}, Delivering(lock_s, 10), pace, came.set, lambda: None)
     reader.subscribe(["k"])
     try:
         yield reader, came
     finally:
-        assert await reader.close(None)
+        await reader.close(None)
 
 
 async def received(reader: ShareReader | ShareReaders, came: asyncio.Event) -> Delivery:
@@ -181,7 +181,7 @@ async def delayed(readers: ShareReaders, came: asyncio.Event, delay_s: float) ->
     """Takes a delivery, accepts its first message and releases the other one later."""
     found = await received(readers, came)
     found.acknowledge(0, ACCEPT)
-    assert found.delay(1, time.monotonic() + delay_s)
+    assert found.acknowledge(1, DELAY, time.monotonic() + delay_s)
 
 
 @asynccontextmanager
@@ -190,15 +190,14 @@ async def pooled(lock_s: float) -> AsyncIterator[tuple[ShareReaders, asyncio.Eve
     pace = Pace(500)
 
     def member(on_park: Callable[[], None]) -> ShareReader:
-        calls = (came.set, lambda *_: None, lambda _: None, on_park)
-        return ShareReader({}, Delivering(lock_s, 10), pace, *calls)
+        return ShareReader({}, Delivering(lock_s, 10), pace, came.set, on_park)
 
     readers = ShareReaders(member, came.set)
     readers.subscribe(["k"])
     try:
         yield readers, came
     finally:
-        assert await readers.close(None)
+        await readers.close(None)
 
 
 async def test_what_is_released_later_is_locked_till_then_for_others_to_read(group: Group) -> None:
@@ -271,10 +270,10 @@ async def test_what_is_held_is_released_before_its_lock_is_over(group: Group) ->
 async def test_a_delivery_that_ends_is_released_whatever_was_delayed(group: Group) -> None:
     async with reading(_LOCK_S) as (reader, came):
         found = await received(reader, came)
-        assert found.delay(0, time.monotonic() + 0.05)
+        assert found.acknowledge(0, DELAY, time.monotonic() + 0.05)
         assert found.hold_until < time.monotonic() + _LOCK_S
         await until(lambda: group.sent[AcknowledgeType.RELEASE] == 2)
-        assert not found.delay(1, 0.0)
+        assert not found.acknowledge(1, DELAY)
 
 
 def delivery(name: bytes) -> Delivery:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.client import TopicLayout
-from anabranch.client._topics.traffic import Taken, TopicTraffic, TrafficReporter
+from anabranch.client._topics.traffic import TopicTraffic, TrafficReporter
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
@@ -17,7 +17,7 @@ from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.server import Peer, Routes
 from support.opening import Opening
 from support.still_watch import layout_of
-from support.wire import HOST, no_routes, serving
+from support.wire import HOST, serving
 
 TOPIC = "public/default/orders"
 
@@ -178,16 +178,6 @@ async def test_a_client_without_topics_rests() -> None:
     await reporter.close()
 
 
-async def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:
-    async with serving(no_routes) as server:
-        stage = Stage(f"pulsar://{HOST}:{server.port}")
-        for _ in range(3):
-            stage.traffic.wrote(0, 10, 1_000)
-            await stage.later(20.0)
-        assert len(server.peers) <= 1
-        await stage.reporter.close()
-
-
 @pytest.mark.parametrize("url", ["", "pulsar://127.0.0.1:1", "nonsense"])
 async def test_a_controller_that_is_not_there_is_no_trouble(url: str) -> None:
     stage = Stage(url)
@@ -221,27 +211,3 @@ def test_a_topic_that_was_made_again_is_counted_anew_and_pruned_segments_are_for
     assert [(each.segment_id, each.messages) for each in traffic.news()] == [(7, 1)]
     traffic.follow(layout(2))
     assert traffic.news() == []
-
-
-def test_a_batch_of_several_fetches_is_shared_out_by_how_far_each_came() -> None:
-    read: list[tuple[int, int, int]] = []
-    taken = Taken(lambda *each: read.append(each))
-    taken.began(1, 10, 100)
-    taken.began(2, 20, 0)
-    taken.took({1: 130, 2: 10}, 40, 4_000)
-    assert read == [(10, 30, 3_000), (20, 10, 1_000)]
-    taken.took({1: 130}, 0, 0)
-    taken.ended(2)
-    taken.took({1: 135, 2: 99}, 5, 500)
-    assert read[2:] == [(10, 5, 500)]
-
-
-def test_a_fetch_that_went_back_takes_nothing_from_what_others_are_told_to_have_read() -> None:
-    read: list[tuple[int, int, int]] = []
-    taken = Taken(lambda *each: read.append(each))
-    taken.began(1, 10, 0)
-    taken.began(2, 20, 10)
-    taken.took({1: 5, 2: 5}, 10, 1_000)  # together they grew by nothing
-    assert read == [(10, 10, 1_000)]
-    taken.took({1: 5, 2: 4}, 3, 300)
-    assert read[1:] == []

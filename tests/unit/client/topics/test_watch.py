@@ -24,9 +24,8 @@ from anabranch.client import (
     TopicSelection,
 )
 from anabranch.client._topics import watch as layout_watch
-from anabranch.client._topics.access import NodeAccess
 from anabranch.client._topics.list_watch import TopicListWatch
-from anabranch.client._topics.nodes import Address, Nodes, parse_url
+from anabranch.client._topics.nodes import Address, NodeAccess, Nodes, parse_url
 from anabranch.client._topics.topic_list import ListChange, ToldTopics
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topic_lists.selection import Selector, by_pattern

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.autoscale.decide import Demand, LastActions
-from anabranch.core.autoscale.decisions import Blocked, Decision, Merge, Reason, Rebucket, Split
+from anabranch.core.autoscale.decide import Demand
+from anabranch.core.autoscale.decisions import Blocked, Merge, Reason, Rebucket, Split
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.segment import RING16_END, new_segment
 from support.autoscale import (
-    NOW_MS,
-    POLICY,
-    acts_or_says,
     ago,
     decided,
     load,
@@ -21,7 +18,6 @@ from support.autoscale import (
     quiet,
     rates_in,
     rebucket,
-    ring,
     segments,
     split,
     streams,
@@ -38,21 +34,17 @@ def test_nothing_is_decided_when_it_is_switched_off() -> None:
 def test_a_topic_without_load_or_consumers_is_left_alone_and_every_pass_says_why() -> None:
     assert quiet(decided(segments(1))) == (
         "0 consumers for 1 segment; no segment is over a split threshold; "
-        "1 segment must be there at least; no segment has entry buckets to spare"
+        "1 segment must be there at least"
     )
 
 
-def test_consumers_go_before_load_and_that_before_a_merge_and_that_before_buckets_to_spare() -> (
-    None
-):
+def test_consumers_go_before_load_and_that_before_a_merge() -> None:
     cold_and_hot = {**rates_in(40, 0, 0), 3: load(bytes_in=1_500)}
     topic = segments(4)
     assert split(decided(topic, cold_and_hot, streams(5))) == (0, Reason.CONSUMER_COUNT)
     assert split(decided(topic, cold_and_hot, streams(4))) == (3, Reason.BYTES_RATE_IN)
     assert isinstance(decided(topic, rates_in(40, 0, 0, 0), streams(2)), Merge)
     assert isinstance(decided(segments(2, buckets=8), rates_in(0, 0)), Merge)
-    found = decided(segments(2, buckets=8), rates_in(0, 0), policy=policy(min_segments=2))
-    assert rebucket(found) == ((0, 1), 2, Reason.BUCKET_SURPLUS)
 
 
 def test_a_pass_that_waits_for_its_cooldown_lets_the_next_one_act() -> None:
@@ -89,12 +81,12 @@ def test_a_range_of_one_hash_ends_the_evaluation_before_what_else_could_be_done(
 
 def test_nothing_is_made_for_consumers_that_are_away_and_nothing_taken_from_them() -> None:
     busy, idle = rates_in(50, 50), rates_in(0, 0)
-    demand = {"s": Demand(5, NOW_MS, away=3)}
+    demand = {"s": Demand(5, away=3)}
     for two in (demand, streams(2), streams(2, 2)):
         assert "2 consumers for 2 segments" in quiet(decided(segments(2), busy, two))
-    assert isinstance(decided(segments(2), busy, {"s": Demand(5, NOW_MS, away=2)}), Split)
+    assert isinstance(decided(segments(2), busy, {"s": Demand(5, away=2)}), Split)
     narrow = policy(max_entry_buckets_per_segment=1)
-    away = {"s": Demand(2, NOW_MS, away=2)}
+    away = {"s": Demand(2, away=2)}
     quiet(decided(segments(2), idle, away, narrow), Blocked.MAX_ENTRY_BUCKETS)
 
 
@@ -222,80 +214,4 @@ def test_more_buckets_say_the_figures_and_why_not_a_segment() -> None:
     assert isinstance(found, Rebucket)
     assert (
         found.why == "3 consumers have 2 entry buckets, and there are 2 segments, the most allowed"
-    )
-
-
-# --- buckets that nobody needs any more -----------------------------------------------------------
-
-
-def lowered(found: Decision, expected: int | None) -> None:
-    """Segment 0 gets so many; or none has any to spare."""
-    if expected is None:
-        assert "no segment has entry buckets to spare" in quiet(found)
-    else:
-        assert rebucket(found) == ((0,), expected, Reason.BUCKET_SURPLUS)
-
-
-def test_what_nobody_asks_for_is_lowered_to_a_budget_of_one_bucket() -> None:
-    found = decided(segments(1, 4), policy=policy(entry_bucket_budget=1))
-    assert rebucket(found) == ((0,), 1, Reason.BUCKET_SURPLUS)
-
-
-def test_need_and_budget_are_shared_by_the_segments_and_each_keeps_one_bucket() -> None:
-    keep = policy(min_segments=2)
-    assert rebucket(decided(segments(2, 8), {}, streams(3), keep))[:2] == ((0, 1), 4)
-    assert rebucket(decided(segments(2, 8), {}, streams(2), keep))[:2] == ((0, 1), 2)
-    assert rebucket(decided(segments(5, 8), {}, {}))[:2] == (tuple(range(5)), 1)
-
-
-@pytest.mark.parametrize(("consumers", "expected"), [(9, None), (8, 16), (2, 16)])
-def test_where_twice_the_need_is_over_the_ceiling_nothing_is_lowered_and_the_budget_is_bounded(
-    consumers: int, expected: int | None
-) -> None:
-    ceiling = policy(max_entry_buckets_per_segment=16, entry_bucket_budget=64)
-    lowered(decided(segments(1, 512), {}, streams(consumers), ceiling), expected)
-
-
-def test_only_segments_with_more_are_lowered_lowest_id_first() -> None:
-    topic = ring((2, 8), (1, 2), (0, 4))
-    assert rebucket(decided(topic, {}, streams(3))) == ((0, 2), 2, Reason.BUCKET_SURPLUS)
-
-
-@pytest.mark.parametrize(("consumers", "expected"), [(3, None), (2, 2)])
-def test_where_others_have_less_than_their_share_nothing_is_lowered_below_twice_the_need(
-    consumers: int, expected: int | None
-) -> None:
-    lowered(decided(ring((0, 6), (1, 1), (2, 1)), {}, streams(consumers)), expected)
-
-
-@pytest.mark.parametrize("what", ["split", "merge", "rebucket", "consumers"])
-@pytest.mark.parametrize(("seconds", "acts"), [(-5, False), (49.999, False), (50, True)])
-def test_buckets_are_lowered_only_when_nothing_has_changed_for_the_window(
-    what: str, seconds: float, acts: bool
-) -> None:
-    last = LastActions() if what == "consumers" else ago(**{what: seconds})
-    since_ms = NOW_MS - round(seconds * 1000) if what == "consumers" else 0
-    found = decided(segments(1, 8), {}, streams(1, since_ms=since_ms), POLICY, last)
-    acts_or_says(found, Rebucket, acts, "kept until nothing changes for a while")
-
-
-@pytest.mark.parametrize(("seconds", "acts"), [(19.999, False), (20, True)])
-def test_fewer_buckets_too_wait_for_the_rebucket_cooldown(seconds: float, acts: bool) -> None:
-    hasty = policy(rebucket_down_window_seconds=5)
-    found = decided(segments(1, 8), {}, streams(1), hasty, ago(rebucket=seconds))
-    acts_or_says(found, Rebucket, acts, "wait for the rebucket cooldown")
-
-
-def test_the_subscription_that_changed_last_counts() -> None:
-    late = {"late": Demand(1, NOW_MS - 1)}
-    for demand in ({**streams(1), **late}, {**late, **streams(1)}):
-        assert "kept until nothing changes" in quiet(decided(segments(1, 8), {}, demand))
-
-
-def test_a_surplus_says_the_figures() -> None:
-    found = decided(segments(1, 16), {}, streams(2))
-    assert isinstance(found, Rebucket)
-    assert found.why == (
-        "2 consumers have 16 entry buckets, more than twice as many as they need, and nothing has "
-        "changed for 50 s"
     )

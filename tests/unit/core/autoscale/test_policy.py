@@ -29,7 +29,7 @@ NUMBERS = [name for name in OVERRIDE_FIELDS if name != "enabled"]
 def test_the_names_are_those_of_the_proposal_and_the_defaults_that_are_our_own_hold() -> None:
     """The test of quantities has the proposal's defaults."""
     assert msgspec.to_builtins(DEFAULT).keys() == set(FIELDS)
-    assert (DEFAULT.rebucket_cooldown_seconds, DEFAULT.rebucket_down_window_seconds) == (60, 600)
+    assert DEFAULT.rebucket_cooldown_seconds == 60
     assert (DEFAULT.max_entry_buckets_per_segment, DEFAULT.entry_bucket_budget) == (1024, 4)
     assert DEFAULT.split_vs_rebucket_min_msg_rate_in_threshold == 1_000
     assert set(FIELDS) - set(OVERRIDE_FIELDS) == {"maxEntryBucketsPerSegment", "entryBucketBudget"}
@@ -56,7 +56,6 @@ FAULTS: list[tuple[dict[str, float], str]] = [
     ({"rebucket_cooldown_seconds": -0.1}, "rebucketCooldown must not be negative"),
     ({"merge_cooldown_seconds": -0.1}, "mergeCooldown must not be negative"),
     ({"merge_window_seconds": -0.1}, "mergeWindow must not be negative"),
-    ({"rebucket_down_window_seconds": -0.1}, "rebucketDownWindow must not be negative"),
     *(
         ({f"split_{rate}_threshold": 0.0}, f"split{word}Threshold must be > 0")
         for rate, word in RATES
@@ -100,7 +99,6 @@ def test_the_first_of_two_faults_is_told(place: int) -> None:
         {"max_dag_depth": 0},
         {"split_cooldown_seconds": 0, "rebucket_cooldown_seconds": 0},
         {"merge_cooldown_seconds": 0, "merge_window_seconds": 0},
-        {"rebucket_down_window_seconds": 0},
         {"merge_msg_rate_in_threshold": 0, "merge_bytes_rate_in_threshold": 0},
         {"split_vs_rebucket_min_msg_rate_in_threshold": 0},
     ],

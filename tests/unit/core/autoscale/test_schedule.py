@@ -48,10 +48,9 @@ def test_consumers_of_queues_do_not_count(scene: Scene) -> None:
     scene.join("a", "b")
     scene.join("a", "b", "c", name="points", kind=SubscriptionKind.CHECKPOINT)
     scene.join(name="work", kind=SubscriptionKind.QUEUE)
-    now_ms = scene.world.clock_ms
     assert schedule.demand_of(scene.world.replica, TOPIC) == {
-        "sub": Demand(2, now_ms),
-        "points": Demand(3, now_ms),
+        "sub": Demand(2),
+        "points": Demand(3),
     }
 
 
@@ -168,26 +167,6 @@ def test_a_look_that_lacked_loads_is_repeated_as_soon_as_they_are_there(
     found = scene.evaluated()
     assert found.trigger is schedule.Trigger.TICK
     assert isinstance(found.decision, Rebucket)
-
-
-def test_buckets_to_spare_are_kept_for_the_window_after_a_subscription_ended(scene: Scene) -> None:
-    scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 16))
-    scene.join(*"abcdefgh")
-    scene.look()
-    scene.pass_time(POLICY.rebucket_down_window_seconds)
-    scene.world.must(scene.world.subscription(SubscriptionOp.DELETE))
-    assert "kept until nothing changes" in seen(scene, schedule.Trigger.CONSUMERS).why
-    assert not scene.controller.is_idle, "another one would not know"
-    scene.pass_time(POLICY.rebucket_down_window_seconds - 0.001)
-    scene.override(maxSegments=7)
-    assert "kept until nothing changes" in seen(scene, schedule.Trigger.POLICY).why
-    scene.pass_time(INTERVAL_S)
-    assert scene.begin().operation is Operation.REBUCKET
-    scene.carry_on()
-    assert scene.buckets == [4]
-    scene.pass_time(INTERVAL_S)
-    scene.look()
-    assert scene.controller.is_idle
 
 
 def test_of_merges_only_those_of_new_segments_are_worked_out_after_an_operation(

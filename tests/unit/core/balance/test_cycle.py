@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.choosing import Candidate
 from anabranch.core.balance.counters import SplitReason, UnloadReason
 from anabranch.core.balance.cycle import BalanceCycle, Seen, splits, unloads
-from anabranch.core.balance.filters import Candidate
-from anabranch.core.balance.outlook import SHEDDING_FIELDS, NoCycle
-from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, Policies
+from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, RoundEnd, Unload
 from anabranch.core.balance.splitting import BundleSplit, SplitRound, TopicLoad
-from anabranch.core.balancer import Balancer
+from anabranch.core.balancer import Balancer, NoCycle
 from anabranch.core.bundles import propose
 from anabranch.core.entities.unit import Move, UnitState
 from anabranch.core.log.records import Cause, UnitMove
@@ -252,7 +251,6 @@ def test_what_is_switched_off_is_not_done(off: dict[str, bool]) -> None:
 def test_what_the_next_cycle_would_do_can_be_asked_and_nothing_is_noted() -> None:
     stage, leader, _ = two()
     balancer, cycle = Balancer(leader.core, stage.new_id), leader.core.balance
-    assert balancer.shed_in(stage.now) is None
     view = seen(0.1, 0.9, stage.now_ms)
     top = {B: TopBundlesLoadData(view.top[A].bundles)}
     found = [balancer.outlook(view.loads, top, stage.now) for _ in range(2)]
@@ -260,22 +258,14 @@ def test_what_the_next_cycle_would_do_can_be_asked_and_nothing_is_noted() -> Non
     assert (found[0].hits, cycle.state(SOON, stage.now_ms).hits) == (0, 0)
     [unload] = there(found[0].cycle).decisions
     assert (unload.bundle, unload.source, unload.destination) == (UNIT, B, A)
-    assert balancer.shed_in(stage.now) is None, "no interval has begun"
+    assert found[0].due_in_s is None, "no interval has begun"
     balancer.shed(view.loads, top, stage.now)
-    assert balancer.shed_in(stage.now + 20.0) == pytest.approx(40.0)
+    later = balancer.outlook(view.loads, top, stage.now + 20.0)
+    assert later.due_in_s == pytest.approx(40.0)
 
 
 def configured(stage: Stage, node: Actor, settings: BalanceSettings) -> None:
     node.core.configure(msgspec.structs.replace(node.core.settings, balance=settings), stage.now)
-
-
-def test_a_strategy_that_fails_when_it_is_asked_what_it_would_do_is_not_noted() -> None:
-    stage, leader, _ = two(msgspec.structs.replace(SOON, load_shedding_strategy="own"))
-    view = seen(0.1, 0.9, stage.now_ms)
-    top = {B: TopBundlesLoadData(view.top[A].bundles)}
-    found = Balancer(leader.core, stage.new_id).outlook(view.loads, top, stage.now)
-    assert "not installed" in there(found.cycle).fault
-    assert leader.core.balance.strategies.faults == {}
 
 
 def test_why_there_is_no_cycle_is_told() -> None:
@@ -293,40 +283,6 @@ def test_why_there_is_no_cycle_is_told() -> None:
         assert prevented(msgspec.structs.replace(SOON, **off)) is NoCycle.SWITCHED_OFF
     leader.core.stop()
     assert prevented(SOON) is NoCycle.NOT_SERVING
-
-
-class Asked:
-    """Settings that remember what was asked of them."""
-
-    def __init__(self, settings: BalanceSettings) -> None:
-        self._settings = settings
-        self.names: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        self.names.add(name)
-        return getattr(self._settings, name)
-
-
-def test_a_cycle_goes_by_the_settings_that_are_said_to_be_its_own() -> None:
-    stage, leader, _ = two()
-    leader.core._policies = Policies(groups={"t/n": "g"}, domains={"x": FailureDomain((A,))})
-    asked = Asked(
-        msgspec.structs.replace(
-            SOON, shedding_bundles_with_policies_enabled=True, failure_domains_enabled=True
-        )
-    )
-    leader.core.balance._brokers[A] = stage.now_ms - 1_000_000
-    balancer = Balancer(leader.core, stage.new_id)
-    configured(stage, leader, cast(BalanceSettings, asked))
-    for low, high, decides in ((0.1, 0.9, True), (0.5, 0.5, False)):
-        view = seen(low, high, stage.now_ms)
-        bundles = tuple((f"t/n/{n}", BundleLoad(msg_throughput_in=20.0)) for n in range(3))
-        top = {B: TopBundlesLoadData((*bundles, *view.top[A].bundles))}
-        found = balancer.outlook(view.loads, top, stage.now)
-        assert bool(there(found.cycle).decisions) is decides
-    assert balancer.shed_in(stage.now) is None, "which goes by the interval"
-    adjusted = {"adjusted_thresholds_max_factor"}  # asked for only where thresholds are
-    assert asked.names == set(SHEDDING_FIELDS) - adjusted
 
 
 def test_who_is_about_to_leave_balances_nothing() -> None:

@@ -149,7 +149,6 @@ def test_policies_are_read_from_what_the_log_says() -> None:
     gold |= {"min_limit": 1, "usage_threshold": 80}
     world.must(world.placement(PolicyKind.ISOLATION, "gold", PolicyOp.CREATE, **gold))
     world.must(world.placement(PolicyKind.DOMAIN, "east", PolicyOp.CREATE, brokers=(A,)))
-    world.must(world.placement(PolicyKind.KAFKA_DRAIN, "1", PolicyOp.CREATE))
     world.must(world.namespace(FIRST, PolicyOp.UPDATE, anti_affinity="apart"))
     assert policies_of(world.replica) == Policies(
         isolation={"gold": IsolationPolicy(("t/.*",), ("a",), (), 1, 80)},

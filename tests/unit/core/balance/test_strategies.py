@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad
+from anabranch.core.balance.choosing import Candidate, LoadChooser
 from anabranch.core.balance.counters import SplitReason, UnloadReason
-from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.offload import ClusterView, Unmoved
 from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
@@ -112,13 +111,13 @@ def test_what_may_not_move_stays_whatever_a_strategy_asks(
         (own_raises(), "it raised ZeroDivisionError: by nothing"),
         (own(StrategyKind.SHEDDER, lambda view, settings: None), "it raised TypeError"),
         (own(StrategyKind.SHEDDER, endless), f"{X} is named twice"),
-        (shedder("x"), "it answered 'x', which is no WantedMove"),
+        (shedder("x"), "Expected `object`, got `str`"),
         (shedder(WantedMove("t/n/z", B)), "no broker has reported bundle 't/n/z'"),
         (shedder(WantedMove(X, "z:80")), "'z:80' has no load"),
         (shedder(WantedMove(X, A)), f"{A} has {X} already"),
         (shedder(WantedMove(X, B, UnloadReason.ADMIN)), "is no reason to move a bundle"),
-        (shedder(WantedMove(X, B, "Overloaded")), "is no UnloadReason"),  # type: ignore[arg-type]
-        (shedder(WantedMove(X, Text(B))), "which is no str"),
+        (shedder(WantedMove(X, B, 3)), "Expected `str`, got `int`"),  # type: ignore[arg-type]
+        (shedder(WantedMove(X, Text(B))), "objects of type Text"),
         (own(StrategyKind.SHEDDER, lambda view, settings: view.loads.clear()), "AttributeError"),
     ],
 )
@@ -131,16 +130,15 @@ def test_a_shedder_that_raises_or_answers_nonsense_is_named_and_the_built_in_one
     assert replace(found, fault="") == wanted
     assert found.fault.startswith("strategy own did not decide: ")
     assert why in found.fault
-    assert strategies.faults[StrategyKind.SHEDDER, "own"] == found.fault
+    assert strategies.faults[StrategyKind.SHEDDER] == found.fault
     good = shedder(WantedMove(X, B))
     good.faults = dict(strategies.faults)
     assert decide(ShedderState(), VIEW, OWN, NOW_MS, good)[1].fault == "", "until it does"
-    assert good.faults == {}
+    assert good.faults == {StrategyKind.SHEDDER: ""}
 
 
 def chosen(strategy: Callable[..., Any]) -> tuple[str, str]:
     """Who takes a bundle, and by which rule; the built-in one would take C."""
-    rules = ChoiceRules(OWN, NO_POLICIES, own(StrategyKind.ASSIGNMENT, strategy))
     topics = {B: OWN.broker_max_topics}  # so that B is filtered out
 
     def candidate(broker: str) -> Candidate:
@@ -148,7 +146,8 @@ def chosen(strategy: Callable[..., Any]) -> tuple[str, str]:
         load = BrokerLoadData(topics=topics.get(broker, 0), weighted_max_ema=usage)
         return Candidate(broker, "1.0.0", load)
 
-    choose = LoadChooser(MemoryReplica(), rules, candidate)
+    asked = own(StrategyKind.ASSIGNMENT, strategy)
+    choose = LoadChooser(MemoryReplica(), OWN, NO_POLICIES, candidate, asked)
     broker, (grounds,) = choose(X, {A: 3, B: 2, C: 1})
     return broker, grounds.rule
 
@@ -204,7 +203,7 @@ def test_a_split_of_one_s_own_decides_what_is_cut_and_where() -> None:
         lambda *_: [Cut(X, SplitReason.ADMIN)],
         lambda *_: [Cut(X, SplitReason.TOPICS, "", 0x40000000)],
         lambda *_: [Cut(X, SplitReason.TOPICS, "", 0.5)],  # type: ignore[arg-type]
-        lambda *_: [Cut(X, "Topics")],  # type: ignore[arg-type]
+        lambda *_: [Cut(X, "Heat")],  # type: ignore[arg-type]
     ],
 )
 def test_a_split_that_makes_no_sense_is_named_and_the_built_in_one_goes_on(

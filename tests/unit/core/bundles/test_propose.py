@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.placement import Chosen
+from anabranch.core.bundles.propose import Chosen
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.grounds import Grounds

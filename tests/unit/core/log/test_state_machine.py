@@ -57,7 +57,7 @@ def ready() -> World:
     change = PolicyOp.CREATE
     world.must(world.tenant("acme", change))
     world.must(world.namespace(HOME, change))
-    world.must(world.placement(PolicyKind.KAFKA_DRAIN, "1", change))
+    world.must(world.placement(PolicyKind.DOMAIN, "east", change, brokers=("b1:1",)))
     world.must(world.setting("retries", change, value="1"))
     world.must(world.permission(FIRST, "ada", change, actions=("consume",)))
     world.must(world.subscription(SubscriptionOp.CREATE))
@@ -128,8 +128,8 @@ ASTRAY = (
         PRESENT,
         CHANGE,
         ABSENT,
-        lambda world: world.placement(PolicyKind.KAFKA_DRAIN, "1", CHANGE),
-        {"placement:kafka_drain/1": ABSENT},
+        lambda world: world.placement(PolicyKind.DOMAIN, "east", CHANGE, brokers=("b1:1",)),
+        {"placement:domain/east": ABSENT},
     ),
     Astray(
         OVERRIDES,

@@ -18,7 +18,7 @@ from anabranch.core.log.verdicts import Verdict
 from support.there import there
 from support.world import FIRST, A, B, C, World
 
-ISOLATION, DOMAIN, DRAIN = PolicyKind
+ISOLATION, DOMAIN = PolicyKind
 GOLD: dict[str, Any] = {
     "namespaces": ("acme/.*",),
     "primary": ("b[12]",),
@@ -65,10 +65,9 @@ def test_a_policy_is_what_its_last_record_says(world: World) -> None:
 def test_policies_of_a_kind_stand_in_order_and_beside_those_of_others(world: World) -> None:
     for name in ("10", "9", "a"):
         world.must(world.placement(ISOLATION, name, PolicyOp.CREATE, **GOLD))
-    world.must(world.placement(DRAIN, "9", PolicyOp.CREATE))
+    world.must(world.placement(DOMAIN, "9", PolicyOp.CREATE, brokers=(A,)))
     assert [name for name, _ in world.replica.placements(ISOLATION)] == ["10", "9", "a"]
-    assert [name for name, _ in world.replica.placements(DRAIN)] == ["9"]
-    assert list(world.replica.placements(DOMAIN)) == []
+    assert [name for name, _ in world.replica.placements(DOMAIN)] == ["9"]
 
 
 def test_a_broker_is_in_one_failure_domain_at_most(world: World) -> None:
@@ -100,9 +99,6 @@ def test_a_broker_is_in_one_failure_domain_at_most(world: World) -> None:
         (DOMAIN, "east", {"brokers": (B, A)}),
         (DOMAIN, "east", {"brokers": tuple(f"b{n:06}:1" for n in range(BROKERS_MAX + 1))}),
         (DOMAIN, "east", {"brokers": (A,), "min_limit": 1}),
-        (DRAIN, "one", {}),
-        (DRAIN, "01", {}),
-        (DRAIN, "1", {"brokers": (A,)}),
     ],
 )
 def test_what_no_policy_can_say_is_refused(
@@ -119,7 +115,7 @@ def test_the_fold_does_not_ask_what_some_release_of_re2_takes(world: World) -> N
 
 
 def test_a_policy_is_changed_by_brokers_in_session_alone() -> None:
-    record = World(A).placement(DRAIN, "1", PolicyOp.CREATE, B)
+    record = World(A).placement(DOMAIN, "east", PolicyOp.CREATE, B, brokers=(A,))
     assert World(A).tell(record) is Verdict.SESSION_OVER
 
 

@@ -169,7 +169,7 @@ def changes(world: World) -> dict[str, Record]:
         "policy": world.topic(TopicMove.POLICY, auto_scale=("enabled", "false")),
         "subscribe": world.subscription(SubscriptionOp.CREATE),
         "grant": world.permission(TOPIC, "eve", PolicyOp.CREATE, actions=("view",)),
-        "placement": world.placement(PolicyKind.KAFKA_DRAIN, "1", PolicyOp.CREATE),
+        "placement": world.placement(PolicyKind.DOMAIN, "east", PolicyOp.CREATE, brokers=("b1:1",)),
         "setting": world.setting("lookupTimeoutMillis", PolicyOp.CREATE, value="1"),
         "unload": world.move(Move.RELEASE, A),
     }

@@ -1,10 +1,11 @@
-"""The cluster: overridden settings, the load balancer and Kafka's brokers."""
+"""The cluster: overridden settings, and the load balancer."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Final
+from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from anabranch.admin import (
@@ -14,36 +15,30 @@ from anabranch.admin import (
     BrokerLoadStats,
     CycleStats,
     ExchangeStats,
-    KafkaBrokerStats,
     SettingOverrideData,
     UnloadStats,
     UnmovedBundle,
 )
-from anabranch.broker.balance.history import MOVES_MAX, BalanceHistory
-from anabranch.broker.balance.outlooks import BalanceOutlooks, ToldOutlook
+from anabranch.broker.balance.shown import MOVES_MAX, ShownBalance
 from anabranch.broker.configuration import Configuration
 from anabranch.broker.http.routing import RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
-from anabranch.broker.topics.kafka_drains import KafkaDrains
 from anabranch.core.balance.broker_load import FRESH
 from anabranch.core.balance.offload import Exchange
-from anabranch.core.balance.outlook import SeenBroker
 from anabranch.core.balance.shedding import Round
+from anabranch.core.balancer import Outlook, SeenBroker
 
-_ID_MAX: Final = 999_999_999
-_BrokerId = Annotated[int, Meta(ge=0, le=_ID_MAX, description="Kafka's own id of it.")]
 _Newest = Annotated[
     int, Meta(ge=1, le=MOVES_MAX, description="So many of the newest moves at most.")
 ]
 
 
 def routes(operations: Operations) -> RouteGroup:
-    """The routes of all three."""
+    """The routes of both."""
     found = RouteGroup("cluster", "/admin/v2")
     _configuration(found, operations.configuration)
-    _balance(found, operations.balance, operations.balance_history)
-    _kafka(found, operations.kafka)
+    _balance(found, operations.balance)
     return found
 
 
@@ -95,48 +90,16 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _kafka(routes: RouteGroup, drains: KafkaDrains) -> None:
-    path = "/kafka/brokers/{brokerId}/drain"
-
-    @routes.get("/kafka/brokers")
-    async def list_kafka_brokers() -> list[KafkaBrokerStats]:
-        """Kafka's brokers with their shares of our segments, by id."""
-        return [
-            KafkaBrokerStats(
-                broker_id=each.broker_id,
-                rack=each.rack,
-                live=each.is_live,
-                drained=each.is_drained,
-                bytes_per_second=each.bytes_per_s,
-                active_leaders=each.active_leaders,
-                active_replicas=each.active_replicas,
-                sealed_leaders=each.sealed_leaders,
-                sealed_replicas=each.sealed_replicas,
-            )
-            for each in await drains.brokers()
-        ]
-
-    @routes.put(path)
-    async def drain_kafka_broker(brokerId: _BrokerId) -> None:
-        """Places nothing there any more; active segments leave it, one after the other."""
-        await drains.drain(brokerId)
-
-    @routes.delete(path)
-    async def undrain_kafka_broker(brokerId: _BrokerId) -> None:
-        """Lets segments be placed there again."""
-        await drains.undrain(brokerId)
-
-
-def _balance(routes: RouteGroup, outlooks: BalanceOutlooks, history: BalanceHistory) -> None:
+def _balance(routes: RouteGroup, shown: ShownBalance) -> None:
     @routes.get("/balance")
     async def get_outlook() -> BalanceOutlook:
         """Brokers' loads, their deviation, and the next cycle's moves."""
-        return _outlook(outlooks.told())
+        return _outlook(shown.outlook())
 
     @routes.get("/balance/history")
     async def get_history(limit: _Newest = 100) -> BalanceHistoryStats:
         """The latest moves and splits and their results, as this node has read them."""
-        told = history.newest(limit)
+        told = shown.newest(limit)
         return BalanceHistoryStats(
             told.since_offset,
             [
@@ -157,13 +120,17 @@ def _balance(routes: RouteGroup, outlooks: BalanceOutlooks, history: BalanceHist
         )
 
 
-def _outlook(told: ToldOutlook) -> BalanceOutlook:
-    found = told.outlook
+def _outlook(found: Outlook) -> BalanceOutlook:
+    settings = {
+        name: ",".join(value) if isinstance(value, list | tuple) else value
+        for name, value in msgspec.to_builtins(found.settings).items()
+        if value is not None
+    }
     return BalanceOutlook(
-        leader=told.leader,
-        at_millis=told.at_ms,
-        next_cycle_millis=None if told.due_in_s is None else round(told.due_in_s * 1000),
-        settings=dict(told.settings),
+        leader=found.leader,
+        at_millis=found.at_ms,
+        next_cycle_millis=None if found.due_in_s is None else round(found.due_in_s * 1000),
+        settings=settings,
         average=found.average,
         deviation=found.std,
         hits=found.hits,

@@ -35,7 +35,7 @@ from anabranch.core.entities.subscription import Subscription
 from anabranch.core.entities.topic import ScalableTopic, properties_dict
 from anabranch.core.hashing import bucket_starts
 from anabranch.core.names import full_name
-from anabranch.core.placement.drain import copies_on
+from anabranch.core.placement import copies_on
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 
 

@@ -123,7 +123,6 @@ class TopicService:
         self._rounds = TickSchedule(settings.auto_scale.interval_s, self.runtime.now())
         self._log = get_logger(broker=runtime.core.me)
         runtime.server = self
-        placement.listener = lambda: self._rounds.look_through(self.open_since)
 
     def configure(self, auto_scale: AutoScaleSettings) -> None:
         """Topics scale by these settings from now on."""
@@ -174,7 +173,6 @@ class TopicService:
                 self.runtime.proposals.new_id,
                 self.load,
                 lambda parts: self._fits(self.prefix, name, parts),
-                self.placement.to_leave,
             )
             home = self._homes[name] = _Home(made, unit)
             self._rounds.take_up(name)
@@ -339,7 +337,6 @@ class TopicService:
                 or any(not part.is_active for part in topic.segments)
                 or any(each.consumers for _, each in view.subscriptions(name))
                 or bool(self.load(name, topic.incarnation))
-                or bool(self.placement.to_leave(topic.incarnation))
             )
         )
 

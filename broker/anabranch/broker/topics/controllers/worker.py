@@ -21,7 +21,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.names import full_name
-from anabranch.core.placement.room import Room
+from anabranch.core.placement import Room
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.tasks import (

@@ -18,7 +18,7 @@ from anabranch.broker.topics.controllers.schedule import TickSchedule
 from anabranch.broker.topics.controllers.worker import Worker
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.core.placement.room import Room
+from anabranch.core.placement import Room
 from support.http import http_nodes
 from support.memory_cluster import WAIT_S, until
 from support.memory_segments import MemorySegments

@@ -1,19 +1,54 @@
-"""A stream consumer of one bucket, without nodes and Kafka: what is read, the test says."""
+"""Consumers of one topic without nodes and Kafka: the test says what is read or delivered."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import Message
 
 from anabranch import client as sdk
+from anabranch.client import QueueConsumer, QueueSettings, TopicLayout
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment
 from anabranch.client._consumer.reads import Read
 from anabranch.wire import anabranch_pb2 as pb
 from support.still_watch import lone_member
+
+if TYPE_CHECKING:
+    from anabranch.client._consumer.consumer import Membership
+    from anabranch.client._queue.messages import Delivery
+
+
+class Ready:
+    """Stands for readers with deliveries."""
+
+    failure = None
+    last_trouble = ""
+
+    def __init__(self, *deliveries: Delivery) -> None:
+        self._deliveries = list(deliveries)
+
+    def take(self) -> Delivery | None:
+        return self._deliveries.pop(0) if self._deliveries else None
+
+    def receiver(self) -> Any:
+        return asyncio.timeout(None)
+
+    async def close(self, current: Delivery | None) -> bool:
+        return True
+
+
+def ready_queue(member: Membership, *deliveries: Delivery) -> QueueConsumer:
+    """The Kafka topic k is segment 7's."""
+    made = QueueConsumer(member, QueueSettings())
+    made._reader = cast("Any", Ready(*deliveries))
+    made._sources = {"k": (7, {})}
+    member.watch._layout = TopicLayout("public/default/orders", 1, 1, {})
+    return made
+
 
 _PLACE = ("k", 0)
 

@@ -1,4 +1,7 @@
-"""`Placer`: chooses the brokers of Kafka for new partitions.
+"""The choice of Kafka brokers for the partitions of new segments.
+
+Kafka balances by copying data from broker to broker. Anabranch copies nothing: each split, merge,
+rebucket and relocation makes new Kafka topics anyway, and they go to the brokers with most room.
 
 Leaders: each partition goes to the broker whose leaders carry least, then the next one with that
 counted. All partitions of one request are expected to carry alike. For such ones no other way is
@@ -9,16 +12,131 @@ long as there are some, there on the broker that has the fewest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heapreplace
+from typing import Final
 from zlib import crc32
 
+import msgspec
 from msgspec.structs import replace
 
-from anabranch.core.placement.room import KafkaBroker, Room, sane
+from anabranch.core.entities.segment import SegmentInfo
 
+Place = tuple[int, int]  # a segment: its topic's incarnation, which no other topic has, and its id
+BytesOf = Callable[[Place], float]  # a second, in and out
 Replicas = tuple[int, ...]  # for one partition; the first one leads
 Assignment = tuple[Replicas, ...]  # for one Kafka topic, by partition
+
+_LOAD_MAX: Final = 1e18  # bytes a second; so no sum of many is infinite
+
+
+class Copies(msgspec.Struct, frozen=True, gc=False):
+    """The brokers of one partition; `leader` is None while it has none."""
+
+    leader: int | None
+    replicas: tuple[int, ...]
+
+
+class KafkaSurvey(msgspec.Struct, frozen=True):
+    """Kafka's answer about its brokers and our segments on them.
+
+    `racks`: those of live brokers; "" for one that names none. `segments`: sealed ones, too.
+    """
+
+    racks: Mapping[int, str]
+    segments: Mapping[Place, tuple[Copies, ...]] = {}
+
+    def copies(self, incarnation: int, segment_id: int) -> tuple[Copies, ...]:
+        """The copies of a segment, by partition; empty if Kafka did not say them."""
+        return self.segments.get((incarnation, segment_id), ())
+
+
+class KafkaBroker(msgspec.Struct, frozen=True, gc=False):
+    """One live broker of Kafka.
+
+    `load`: bytes a second, in and out, of the segments' partitions that it leads. `leaders`: the
+    number of these partitions. `replicas`: the number of partitions that it has a copy of.
+    """
+
+    broker_id: int
+    rack: str = ""
+    load: float = 0.0
+    leaders: int = 0
+    replicas: int = 0
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Kafka's brokers as the last survey has them, and the demands of new partitions.
+
+    `number`: the survey's. `brokers`: empty before the first one. `off`: those that get nothing of
+    this, if that leaves enough. `expected`: the load of each new partition, 0 if unknown.
+    """
+
+    number: int = 0
+    brokers: tuple[KafkaBroker, ...] = ()
+    off: frozenset[int] = frozenset()
+    expected: float = 0.0
+
+
+def copies_on(partitions: Iterable[Copies]) -> frozenset[int]:
+    """The brokers that have a copy of one of these partitions."""
+    return frozenset(broker for each in partitions for broker in each.replicas)
+
+
+def sane(load: float) -> float:
+    """The load, or 0 for an invalid one.
+
+    >>> sane(2.5), sane(float("nan")), sane(-1.0), sane(float("inf"))
+    (2.5, 0.0, 0.0, 0.0)
+    """
+    return min(load, _LOAD_MAX) if 0.0 < load < float("inf") else 0.0
+
+
+def brokers_of(survey: KafkaSurvey, bytes_of: BytesOf) -> tuple[KafkaBroker, ...]:
+    """Adds up the load of each live broker, by id. A partition without a leader is nobody's load.
+
+    Reads count on the leader, as writes do, because consumers read from leaders.
+    """
+    loads: dict[int, float] = dict.fromkeys(survey.racks, 0.0)
+    leaders: Counter[int] = Counter()
+    replicas: Counter[int] = Counter()
+    for place, partitions in survey.segments.items():
+        share = sane(bytes_of(place)) / max(1, len(partitions))
+        for each in partitions:
+            replicas.update(each.replicas)
+            if each.leader in loads:
+                loads[each.leader] += share
+                leaders[each.leader] += 1
+    return tuple(
+        KafkaBroker(each, survey.racks[each], loads[each], leaders[each], replicas[each])
+        for each in sorted(survey.racks)
+    )
+
+
+def relieved(
+    brokers: Iterable[KafkaBroker], survey: KafkaSurvey, parents: Iterable[Place], bytes_of: BytesOf
+) -> tuple[KafkaBroker, ...]:
+    """The brokers after the sealing of these segments: the segments' load goes to their
+    children.
+    """
+    after = {each.broker_id: each for each in brokers}
+    for place in parents:
+        partitions = survey.segments.get(place, ())
+        share = sane(bytes_of(place)) / max(1, len(partitions))
+        for leader in (each.leader for each in partitions):
+            known = after.get(leader) if leader is not None else None
+            if known is not None:
+                load = max(0.0, known.load - share)
+                after[known.broker_id] = replace(known, load=load)
+    return tuple(after.values())
+
+
+def expected_load(
+    children: Iterable[SegmentInfo], parents: Iterable[Place], bytes_of: BytesOf
+) -> float:
+    """The load of each partition of the children, if they share their parents' load alike."""
+    partitions = sum(part.buckets for part in children)
+    return sane(sum(sane(bytes_of(place)) for place in parents) / max(1, partitions))
 
 
 def allowed(room: Room, racks: Mapping[int, str], copies: int) -> tuple[KafkaBroker, ...]:
@@ -28,11 +146,7 @@ def allowed(room: Room, racks: Mapping[int, str], copies: int) -> tuple[KafkaBro
     yet.
     """
     known = {each.broker_id: each for each in room.brokers}
-    live = [
-        replace(known.get(each, KafkaBroker(each)), rack=racks[each])
-        for each in sorted(racks)
-        if each not in room.drained
-    ]
+    live = [replace(known.get(each, KafkaBroker(each)), rack=racks[each]) for each in sorted(racks)]
     elsewhere = tuple(each for each in live if each.broker_id not in room.off)
     return elsewhere if len(elsewhere) >= copies else tuple(live)
 
