@@ -21,7 +21,15 @@ from support.waiting import WAIT_S
 
 REPOSITORY = Path(__file__).parents[2]
 INSTALLED = Path(sysconfig.get_path("purelib"))
-OF_A_NODE = ("fastapi", "fastavro", "rocksdict", "uvicorn", "transitions", "pydantic", "structlog")
+OF_A_NODE = (
+    "fastavro",
+    "starlette",
+    "rocksdict",
+    "uvicorn",
+    "transitions",
+    "pydantic",
+    "structlog",
+)
 
 
 class Install:

@@ -12,6 +12,7 @@ ROOTS: Final = (
     "projections",
     "client",
     "broker",
+    "proxy",
     "cli",
     "spark_replay",
     "devkit",

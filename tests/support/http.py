@@ -11,10 +11,7 @@ import httpx
 
 from anabranch.broker.http.app import create_server
 from anabranch.broker.http.server import bind
-from support import routes_read_once
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
-
-routes_read_once.install()
 
 
 class HttpNode:

@@ -16,11 +16,12 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.http.app import create_server
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
-from anabranch.broker.proxy.proxy import Proxy
 from anabranch.broker.security.node import NodeSecurity, node_security
 from anabranch.broker.settings.model import name_of
-from anabranch.broker.settings.proxy import (
+from anabranch.proxy.proxy import Proxy
+from anabranch.proxy.settings import (
     BINARY,
+    BIND_ADDRESS,
     PROXY_PORTS,
     WEB,
     ProxySettings,
@@ -92,7 +93,7 @@ async def served_node(
         served_by = sessions(node.operations, node.settings, guard)
         wire = WireServer(served_by, "anabranch", node.settings.wire_limits, admission)
         await wire.listen(sockets[NODE_PORTS.binary])
-        tls = TlsPorts(node.settings, NODE_PORTS)
+        tls = TlsPorts(node.settings, node.settings, NODE_PORTS)
         tls.serve(sockets, http, wire)
         served = ServedNode(node, http, wire, tls, security)
         try:
@@ -138,7 +139,9 @@ class RunningProxy:
 
 @asynccontextmanager
 async def running_proxy(settings: ProxySettings) -> AsyncIterator[RunningProxy]:
-    with hold_ports(settings.model_copy(update={WEB: 0, BINARY: 0}), PROXY_PORTS) as held:
+    with hold_ports(
+        settings.model_copy(update={WEB: 0, BINARY: 0}), PROXY_PORTS, BIND_ADDRESS
+    ) as held:
         settings = held.settings
         proxy = Proxy(settings)
         await proxy.start(held.sockets)

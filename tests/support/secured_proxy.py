@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 
 from anabranch.access import Tls, TlsFiles, Token
-from anabranch.broker.settings.proxy import WEB_TLS, ProxySettings, load_proxy_settings
+from anabranch.proxy.settings import WEB_TLS, ProxySettings, load_proxy_settings
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from support.authority import Authority, tls_settings

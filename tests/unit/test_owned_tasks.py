@@ -21,6 +21,7 @@ _ROOTS = (
     "projections",
     "client",
     "broker",
+    "proxy",
     "cli",
     "spark_replay",
     "devkit",

@@ -6,14 +6,13 @@ goes on whatever the log holds: it leaves out a value that it cannot use, and sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from anabranch.broker.changing import Changing
 from anabranch.broker.errors import ConflictError, PreconditionError
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.current import CurrentSettings
@@ -26,7 +25,7 @@ from anabranch.broker.settings.overrides import (
 )
 from anabranch.core.entities.override import OVERRIDES_MAX, SettingOverride
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.records import Cause, PolicyOp, SettingChange
+from anabranch.core.log.records import PolicyOp, SettingChange
 from anabranch.core.log.verdicts import Verdict
 
 _WAIT_S_MIN: Final = 5.0  # else a short operationTimeoutMillis could not be taken back
@@ -40,13 +39,12 @@ class ShownOverride(msgspec.Struct, frozen=True):
     ignored: str
 
 
-class Configuration:
+class Configuration(Changing):
     """One node's configuration, for use in its event loop. `current`: the settings in force."""
 
     def __init__(self, runtime: Runtime, own: Settings) -> None:
         self.current = CurrentSettings(own)
-        self._proposals = runtime.proposals
-        self._runtime = runtime
+        super().__init__(runtime, self.current)
         self._log = get_logger(broker=runtime.core.me)
         self.current.subscribe(self._configure)
         runtime.reconfigure = self._take
@@ -172,21 +170,8 @@ class Configuration:
         except InvalidInputError as error:
             raise PreconditionError(str(error)) from None
 
-    async def _settle(self, build: Callable[[], SettingChange | None], refusals: Refusals) -> None:
-        timeout_s = max(_WAIT_S_MIN, self.current.now.operation_timeout_s)
-        await self._proposals.settle(build, refusals, self._proposals.deadline(timeout_s))
+    def _operation_s(self) -> float:
+        return max(_WAIT_S_MIN, super()._operation_s())
 
     def _change(self, name: str, op: PolicyOp, version: int, value: str = "") -> SettingChange:
-        actor = self._proposals.actor()
-        return SettingChange(
-            proposal_id=self._proposals.new_id(),
-            name=name,
-            op=op,
-            version=version,
-            actor=actor.broker,
-            session=actor.session,
-            principal=actor.principal,
-            proxied_by=actor.proxied_by,
-            value=value,
-            cause=Cause.OPERATOR,
-        )
+        return SettingChange(name=name, op=op, version=version, value=value, **self._signed())

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict
 
-from anabranch.broker.settings.logs import LogFields
+from anabranch.broker.settings.limits import LogFields
 from anabranch.wire.logging import ROOT as LOG_ROOT
 from anabranch.wire.logging import plain
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from anabranch.broker.changing import Changing
 from anabranch.broker.errors import (
     ConflictError,
     NotFoundError,
@@ -14,8 +15,6 @@ from anabranch.broker.errors import (
     listed,
     no_namespace,
 )
-from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.balance.policies import IsolationPolicy, Standing, policies_of
 from anabranch.core.entities.placement_policy import (
     PlacementPolicy,
@@ -24,10 +23,9 @@ from anabranch.core.entities.placement_policy import (
     check_group,
     check_name,
 )
-from anabranch.core.log.records import Cause, NamespaceChange, PlacementPolicyChange, PolicyOp
+from anabranch.core.log.records import NamespaceChange, PlacementPolicyChange, PolicyOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace
-from anabranch.core.tenants.propose import namespace_change
 
 _WORDS = {
     PolicyKind.ISOLATION: "NamespaceIsolationPolicy",
@@ -44,13 +42,8 @@ class BrokerIsolation(msgspec.Struct, frozen=True):
     namespaces: tuple[str, ...]
 
 
-class PlacementPolicies:
+class PlacementPolicies(Changing):
     """The requests about where things may be placed; words and codes are Pulsar's."""
-
-    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
-        self._proposals = runtime.proposals
-        self._runtime = runtime
-        self._settings = settings
 
     # --- policies -----------------------------------------------------------------------
 
@@ -110,7 +103,7 @@ class PlacementPolicies:
             op = PolicyOp.UPDATE if before else PolicyOp.CREATE
             return self._change(kind, name, op, (before.version if before else 0) + 1, **fields)
 
-        await self._proposals.settle(build, {}, self._deadline())
+        await self._settle(build)
 
     async def delete(self, kind: PolicyKind, name: str) -> None:
         """Raises NotFoundError for one that is not there."""
@@ -119,24 +112,13 @@ class PlacementPolicies:
             version = self.policy(kind, name).version + 1
             return self._change(kind, name, PolicyOp.DELETE, version)
 
-        await self._proposals.settle(build, {}, self._deadline())
-
-    def _deadline(self) -> float:
-        return self._proposals.deadline(self._settings.now.operation_timeout_s)
+        await self._settle(build)
 
     def _change(
         self, kind: PolicyKind, name: str, op: PolicyOp, version: int, **fields: Any
     ) -> PlacementPolicyChange:
-        actor = self._proposals.actor()
         return PlacementPolicyChange(
-            proposal_id=self._proposals.new_id(),
-            kind=kind,
-            name=name,
-            op=op,
-            version=version,
-            cause=Cause.OPERATOR,
-            **actor.signature(),
-            **fields,
+            kind=kind, name=name, op=op, version=version, **self._signed(), **fields
         )
 
     def isolation_of(self, brokers: Sequence[str]) -> list[BrokerIsolation]:
@@ -174,19 +156,11 @@ class PlacementPolicies:
             check_group(group)
 
         def build() -> NamespaceChange | None:
-            actor, info = self._proposals.actor(), self._runtime.namespace(ns)
-            if info.anti_affinity == group:
+            if self._runtime.namespace(ns).anti_affinity == group:
                 return None
-            proposal_id = self._proposals.new_id()
-            return namespace_change(
-                actor, ns, info, PolicyOp.UPDATE, proposal_id, anti_affinity=group
-            )
+            return self._namespace_change(ns, PolicyOp.UPDATE, anti_affinity=group)
 
         def gone() -> NotFoundError:
             return no_namespace(ns)
 
-        await self._proposals.settle(
-            build,
-            {Verdict.UNKNOWN_NAMESPACE: gone, Verdict.UNKNOWN_TENANT: gone},
-            self._proposals.deadline(self._settings.now.operation_timeout_s),
-        )
+        await self._settle(build, {Verdict.UNKNOWN_NAMESPACE: gone, Verdict.UNKNOWN_TENANT: gone})

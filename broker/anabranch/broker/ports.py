@@ -8,20 +8,21 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
+
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.metrics.shown import ShownValues
 from anabranch.broker.security.handshakes import REFUSALS, UNDER_WAY_MAX, Handshakes
 from anabranch.broker.security.tls import files_of, read_again
-from anabranch.broker.settings import Settings
 from anabranch.broker.settings.model import BINARY, BINARY_TLS, WEB, WEB_TLS
-from anabranch.broker.settings.ports import PortNames
-from anabranch.broker.settings.proxy import ProxySettings
-from anabranch.broker.settings.sources import written_name
+from anabranch.broker.settings.ports import PortFields, PortNames
+from anabranch.broker.settings.tls import TlsFields
 from anabranch.wire.server.server import WireServer
 from anabranch.wire.supervised import kept_going
 
 NODE_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
-_SettingsT = TypeVar("_SettingsT", Settings, ProxySettings)
+_SettingsT = TypeVar("_SettingsT", bound=BaseModel)
 
 
 class HeldPorts(Generic[_SettingsT]):
@@ -41,13 +42,13 @@ class HeldPorts(Generic[_SettingsT]):
 
 
 @contextlib.contextmanager
-def hold_ports(settings: _SettingsT, names: PortNames) -> Iterator[HeldPorts[_SettingsT]]:
+def hold_ports(
+    settings: _SettingsT, names: PortNames, bind_address: str
+) -> Iterator[HeldPorts[_SettingsT]]:
     """Binds every port that is on; frees them at the end. Raises StartError."""
     with contextlib.ExitStack() as stack:
         held = {
-            field: stack.enter_context(
-                bind(settings.bind_address, port, written_name(type(settings), field))
-            )
+            field: stack.enter_context(bind(bind_address, port, to_camel(field)))
             for field in names
             if (port := getattr(settings, field)) is not None
         }
@@ -59,13 +60,12 @@ def hold_ports(settings: _SettingsT, names: PortNames) -> Iterator[HeldPorts[_Se
 class TlsPorts:
     """The ports with TLS, beside those without. Raises StartError."""
 
-    def __init__(self, settings: Settings | ProxySettings, names: PortNames) -> None:
-        own = settings if isinstance(settings, Settings) else settings.tls
-        files = files_of(own)
+    def __init__(self, tls: TlsFields, limits: PortFields, names: PortNames) -> None:
+        files = files_of(tls)
         self.context = read_again(files) if files is not None else None
         self.handshakes: list[Handshakes] = []
-        self._settings = settings
-        self._refresh_s = own.tls_cert_refresh_check_duration_sec
+        self._limits = limits
+        self._refresh_s = tls.tls_cert_refresh_check_duration_sec
         self._names = names
         self._following: asyncio.Task[None] | None = None
 
@@ -76,14 +76,14 @@ class TlsPorts:
         if self.context is None:
             return
         context = self.context
-        web, binary = self._settings.http_limits, self._settings.wire_limits
+        web, binary = self._limits.http_limits, self._limits.wire_limits
         for field, made, seconds in (
             (self._names.web_tls, http.connection, web.request_s_max),
             (self._names.binary_tls, wire.peer, binary.handshake_s_max),
         ):
             if field in sockets:
                 before = Handshakes(
-                    written_name(type(self._settings), field),
+                    to_camel(field),
                     lambda: context.current,
                     made,
                     seconds,

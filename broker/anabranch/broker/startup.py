@@ -9,7 +9,6 @@ from typing import Final
 from anabranch.broker.errors import StartError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.settings import Settings
-from anabranch.broker.snapshots.fault import fault_of_snapshot
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
@@ -18,7 +17,6 @@ from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics,
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.channel.segments.admin import SegmentSettings
 from anabranch.channel.snapshots.reader import SnapshotReader, last_horizon
-from anabranch.core.errors import AnabranchError
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.projections.errors import SnapshotDamagedError, ViewDamagedError, ViewLogError
 from anabranch.projections.view import View
@@ -162,20 +160,13 @@ class CatchUp:
             view.load_snapshot(snapshot.batches(), horizon)
         except SnapshotDamagedError as error:
             raise StartError(
-                f"{error}; {self._fault()}. This node does not start from it. Nodes that run have "
+                f"{error}. This node does not start from it. Nodes that run have "
                 f"their own state: stop one whose state is right, delete {self._topics.snapshot}, "
                 "and start that node; it writes the topic anew. If the log has never been "
                 "trimmed, deleting the topic is enough"
             ) from None
         for stray in view.strays:
             _log.warning("snapshot.stray", topic=self._topics.snapshot, record=stray)
-
-    def _fault(self) -> str:
-        """Describes the snapshot's fault, as far as it can be told."""
-        try:
-            return fault_of_snapshot(self._connection, self._topics, self._passed_over)
-        except AnabranchError as error:
-            return f"the key cannot be told: {error}"
 
     def _follow(self, view: View) -> KafkaLogReader:
         reader = KafkaLogReader(

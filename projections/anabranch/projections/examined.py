@@ -1,12 +1,14 @@
-"""A stored state looked at row by row: its sums, and its rows that are no state at all.
+"""The checks of a stored state: the sums of its bytes, and a look at it row by row.
 
-That takes some ten times as long as adding up its bytes (`snapshots.state_sums`). So it is done
+The look takes some ten times as long as adding up the bytes (`snapshots.state_sums`). So it is done
 only if these do not fit, or if another release took them over other schemas.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -14,8 +16,10 @@ import msgspec
 from anabranch.channel.codec import ENTITY_PREFIXES, encode_entity, read_state
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import PREFIX_LENGTH
-from anabranch.channel.snapshots.state_sums import StateSums, row_check
-from anabranch.core.fold.digests import Digest, entity_hash
+from anabranch.channel.snapshots.state_sums import FORM, StateSums, row_check
+from anabranch.core.fold.digests import Digest, entity_hash, to_hex
+from anabranch.projections.errors import ViewDamagedError
+from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
 from anabranch.projections.store import Family, Store, new_batch
 
 ENTITIES: Final = (Family.POLICIES, Family.UNITS, Family.TOPICS)
@@ -94,3 +98,39 @@ def told(strays: tuple[Stray, ...], count: int) -> Iterator[str]:
         yield f"{stray.key!r}: {stray.why}"
     if count > len(strays):
         yield f"and {count - len(strays)} more"
+
+
+def verified_meta(store: Store, path: Path, loaded: Meta | None = None) -> Meta:
+    """The place of the stored rows, all of which must be there.
+
+    `loaded`: the meta of a load that was checked just now. A view of another release, which took
+    digest and sums over its own schemas, gets those of this one. Raises ViewDamagedError.
+    """
+    meta = read_meta(store, path)
+    if meta == loaded:
+        return meta
+    for family in set(Family).difference(ENTITIES):  # no sum tells of a block that is damaged there
+        deque(store.chunks(family, CHUNK), maxlen=0)
+    if raw_sums(store) == meta.sums:
+        return meta
+    found = examine(store, drop_strays=False)
+    if found.strays:  # a newer release's, as after a downgrade
+        key = found.strays[0].key
+        raise ViewDamagedError(path, f"{key!r} is no state that this release knows")
+    if found.sums.keys != meta.keys or (meta.form == FORM and found.sums != meta.sums):
+        raise ViewDamagedError(
+            path,
+            f"of the {meta.keys} keys that were stored it has {found.sums.keys}, or other values "
+            "than were stored",
+        )
+    meta = msgspec.structs.replace(
+        meta,
+        digest=to_hex(found.digest),
+        keys=found.sums.keys,
+        check=found.sums.check,
+        form=FORM,
+    )
+    batch = new_batch()
+    batch.put(META_KEY, encode_meta(meta), store.families[Family.META])
+    store.write(batch)
+    return meta

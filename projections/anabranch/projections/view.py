@@ -34,12 +34,12 @@ from anabranch.core.log.state import Change, Entity
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
 from anabranch.projections.errors import ViewError, ViewLogError, ViewOffsetError
+from anabranch.projections.examined import verified_meta
 from anabranch.projections.folder import ViewFolder
 from anabranch.projections.frozen import FrozenView, decode_offset, encode_offset
 from anabranch.projections.meta import META_KEY, Meta, encode_meta
 from anabranch.projections.reader import SEGMENTS_MAX, StoredState
 from anabranch.projections.store import Family, Store, family_of, new_batch
-from anabranch.projections.verified import verified_meta
 
 Listener = Callable[[tuple[Change, ...]], None]
 

@@ -6,8 +6,8 @@ import resource
 
 import pytest
 
-from anabranch.broker.descriptors import RESERVED, fitted
 from anabranch.broker.errors import StartError
+from anabranch.broker.process import RESERVED, fitted
 from anabranch.broker.settings import load_settings
 from anabranch.channel.kafka.connection import KafkaConnection
 

@@ -8,11 +8,8 @@ from collections.abc import Awaitable
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute, APIRouter
 
 from anabranch.broker.errors import ConflictError, NotFoundError, UnavailableError
-from anabranch.broker.http.app import create_api
-from anabranch.broker.http.routing import DecidingRoute
 from anabranch.broker.operations import Operations
 from anabranch.broker.proposals import LogEnd
 from anabranch.core.errors import AnabranchError
@@ -86,19 +83,6 @@ async def test_a_node_in_safe_mode_tells_what_it_has_and_marks_it() -> None:
         answer = await node.http.get(TOPIC)
         refused(answer, 404, "Scalable topic not found")
         assert (answer.headers["x-anabranch-stale"], node.node.asked_ends) == ("true", asked)
-
-
-async def test_every_route_of_a_node_decides_its_refusals_at_the_end_of_the_log() -> None:
-    async with http_nodes() as (_, cluster):
-        node = cluster.nodes[0]
-        api = create_api(node.operations, node.settings, node.metrics)
-        served = [route for route in api.routes if isinstance(route, APIRoute)]
-        refuse_nothing = {"/metrics", "/docs", "/openapi.json"}
-        assert {route.path for route in served} <= refuse_nothing
-        included = [getattr(route, "original_router", None) for route in api.routes]
-        parts = [router.routes for router in included if isinstance(router, APIRouter)]
-        assert sum(map(len, parts)) > 40
-        assert all(isinstance(route, DecidingRoute) for routes in parts for route in routes)
 
 
 # --- the same by the binary protocol ----------------------------------------------------------

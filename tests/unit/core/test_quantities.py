@@ -11,11 +11,11 @@ from anabranch.broker.settings import SettingsError, load_settings
 from anabranch.broker.settings.model import SETTING_NAMES
 from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
 from anabranch.broker.settings.overrides import checked_override as override_of
-from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.broker.settings.sources import names_of
 from anabranch.core.autoscale.policy import checked_override
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import Quantity, measure_of, plain_form
+from anabranch.proxy.settings import ProxySettings
 
 # PIP-483, "Configuration", name for name and value for value.
 SEED = {

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from anabranch.broker.settings import load_settings
-from anabranch.broker.settings.proxy import BINARY, WEB, ProxySettings, load_proxy_settings
+from anabranch.proxy.settings import BINARY, WEB, ProxySettings, load_proxy_settings
 from support.metrics_page import ROOT
 
 _DOCKER: Final = ROOT / "docker"

@@ -1,35 +1,30 @@
-"""The application: every route, the errors' answers, and the reads in front."""
+"""The application: every route, behind a node's guards."""
 
 from __future__ import annotations
 
 import socket
 from importlib.metadata import version as package_version
 
-from fastapi import FastAPI, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from anabranch.broker.http.docs.description import describe
-from anabranch.broker.http.docs.pages import DocumentationPages
-from anabranch.broker.http.errors import answer_errors
+from anabranch.broker.http import lookups
+from anabranch.broker.http.description import Description
 from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
 from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
+from anabranch.broker.http.lookups import ReadyReads
 from anabranch.broker.http.routes import (
-    autoscale,
-    balance,
     brokers,
-    bundle_backlogs,
     bundles,
-    configuration,
+    cluster,
     placements,
-    reads,
     segments,
     subscriptions,
+    tenants,
     topics,
-    unloads,
 )
-from anabranch.broker.http.routes.tenants import limits, namespaces, permissions, tenants
-from anabranch.broker.http.routing import DecidingRoute
+from anabranch.broker.http.routing import Api, RouteGroup
 from anabranch.broker.http.server import HttpServer
 from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.metrics.registry import Metrics
@@ -41,63 +36,47 @@ from anabranch.broker.settings import Settings
 
 def create_api(
     operations: Operations, settings: Settings, metrics: Metrics, guard: AccessGuard | None = None
-) -> FastAPI:
+) -> Api:
     """All routes. `guard`: asked of each request; None: of none."""
     version = package_version("anabranch")
-    cluster = settings.cluster_name
-    api = FastAPI(
-        title="Anabranch",
-        version=version,
-        description="Look-ups and administration, with the paths, bodies and status codes of "
-        "Pulsar's admin REST. Refusals are JSON: a `reason` that names the thing and the remedy.",
-        redirect_slashes=False,
-        openapi_url=None,  # FastAPI would make it anew for each request
-        docs_url=None,  # and its pages load their scripts from another host
-        redoc_url=None,
-    )
-    api.state.operations = operations
-    api.state.guard = guard
-    api.router.route_class = DecidingRoute
-    answer_errors(api)
-    http_limits = settings.http_limits
-    api.add_middleware(GuardMiddleware, limits=http_limits)
-    api.include_router(reads.router(operations))
-    api.include_router(tenants.router(operations, settings))
-    api.include_router(placements.router(operations, cluster))
-    api.include_router(namespaces.router(operations, cluster))
-    api.include_router(limits.router(operations.limits))
-    api.include_router(permissions.router(operations.permissions))
-    api.include_router(bundles.router(operations))
-    api.include_router(bundle_backlogs.router(operations))
-    api.include_router(unloads.router(operations, guard))
-    api.include_router(topics.router(operations.topics, operations.topic_list_limiter))
-    api.include_router(subscriptions.router(operations.topics, guard))
-    api.include_router(segments.router(operations.topics))
-    api.include_router(autoscale.router(operations.topics.policies))
-    api.include_router(balance.router(operations.balance))
-    api.include_router(configuration.router(operations.configuration))
-    api.include_router(brokers.router(operations, settings, version, guard))
-    api.include_router(brokers.probes(operations))
+    pages = RouteGroup("probes")
+    described = [
+        each
+        for group in (
+            lookups.routes(operations),
+            tenants.routes(operations, settings),
+            placements.routes(operations, settings.cluster_name),
+            bundles.routes(operations, guard),
+            topics.routes(operations.topics, operations.topic_list_limiter),
+            subscriptions.routes(operations.topics, guard),
+            segments.routes(operations.topics),
+            cluster.routes(operations),
+            brokers.routes(operations, settings, version, guard),
+            brokers.probes(operations),
+        )
+        for each in group.all
+    ]
 
-    @api.get("/metrics", tags=["probes"], response_class=Response)
+    @pages.get("/metrics")
     async def get_metrics() -> Response:
         """Figures for Prometheus."""
         return MetricsPage(metrics.registry)
 
-    pages = DocumentationPages(api)
+    described += pages.all
+    description = Description(described, version)
+    documentation = RouteGroup("documentation")
 
-    @api.get("/docs", include_in_schema=False, response_class=Response)
+    @documentation.get("/docs")
     async def get_docs() -> Response:
         """All of this as a page."""
-        return await pages.page()
+        return await description.page()
 
-    @api.get("/openapi.json", include_in_schema=False, response_class=Response)
+    @documentation.get("/openapi.json")
     async def get_openapi() -> Response:
         """All of this for programs."""
-        return await pages.description()
+        return await description.openapi()
 
-    describe(api)
-    return api
+    return Api([*described, *documentation.all], operations, guard)
 
 
 def create_server(
@@ -127,7 +106,8 @@ def create_app(
     """
     guard = security.guard if security is not None else None
     api = create_api(operations, settings, metrics, guard)
-    served: ASGIApp = reads.ReadMiddleware(api, operations, guard)
+    guarded = GuardMiddleware(api, settings.http_limits)
+    served: ASGIApp = ReadyReads(guarded, operations, guard)
     if security is not None:
         served = AuthenticationMiddleware(served, security.authenticator, security.guard)
     return behind_origins(served, settings)

@@ -1,100 +1,331 @@
-"""The common part of all routes: names in paths, refusals that hold, and the mark of staleness."""
+"""RouteGroup of a node: each is declared once, by its path and the parameters of a function.
+
+    @routes.get("/admin/v2/tenants/{tenant}")
+    async def get_tenant(tenant: str) -> TenantInfo:
+
+A parameter that stands in the path is a part of the path. A struct, or a type with `BODY`, is the
+request's body. All others are query parameters; those without a default must be given. The function
+returns the value to send as JSON, None for 204, or a response of its own. The right to the route is
+that of the table (`core.security.table`), by its verb and path.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Annotated, Any, Final
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from http import HTTPStatus
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from fastapi import Depends, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError
-from anabranch.broker.http.bodies import BODIES, ORDINARY, LimitedRequest
+from anabranch.broker.http.errors import MalformedError, NoPathError, answer_to, method_refused
 from anabranch.broker.http.senders import host_of, principal_of
+from anabranch.broker.operations import Operations
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace
 from anabranch.core.security.table import REST, resource_of
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 STALE_HEADER: Final = "X-Anabranch-Stale"
+BODY: Final = object()
+"""Marks the parameter that is the request's body, where its type is no struct."""
+Handler = Callable[..., Awaitable[Any]]
+_HandlerT = TypeVar("_HandlerT", bound=Handler)
+_PART: Final = re.compile(r"\{(\w+)(:text)?\}")  # `:text`: the rest of a path, any characters
+_JSON: Final = "application/json"
+_BAD: Final = 400
+_NO_JSON: Final = "the body must be JSON: send it with Content-Type: application/json"
 
 
-class DecidingRoute(APIRoute):
-    """The class of every route of the node: it checks the asker's right before anything is done.
+class Named(NamedTuple):
+    """The name of a query parameter that no parameter of a function can have."""
 
-    It decides a refused request once more when this node has read all that the log held when the
-    request came (`Proposals.decided`).
+    name: str
+
+
+class Derived(NamedTuple):
+    """A parameter that is made of parts of the path, which are checked first."""
+
+    parts: tuple[str, ...]
+    make: Callable[..., Any]
+
+
+Home = Annotated[Namespace, Derived(("tenant", "namespace"), names.namespace)]
+TopicName = Annotated[str, Derived(("tenant", "namespace", "topic"), names.scalable_topic)]
+
+
+class Place(Enum):
+    """The part of a request that a parameter is from."""
+
+    PATH = "path parameter"
+    QUERY = "query parameter"
+    BODY = "body"
+    DERIVED = ""
+    REQUEST = "request"
+
+
+class Parameter(NamedTuple):
+    """A parameter of a route's function. `said`: its name in the request."""
+
+    name: str
+    place: Place
+    said: str
+    kind: Any
+    default: Any  # `inspect.Parameter.empty` where it must be given
+    derived: Derived | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """True if a request without it is refused."""
+        return self.default is inspect.Parameter.empty
+
+    def of(self, request: Request, parts: Mapping[str, str]) -> Any:
+        """The value that the request has outside of its body. Raises MalformedError."""
+        if self.derived is not None:
+            return self.derived.make(*(parts[part] for part in self.derived.parts))
+        if self.place is Place.REQUEST:
+            return request
+        if self.place is Place.PATH:
+            return self._converted(parts[self.said], is_word=True)
+        given = request.query_params.getlist(self.said)
+        if not given:
+            if self.is_needed:
+                raise MalformedError(f"query parameter {self.said!r} is missing")
+            return self.default
+        # An unknown word of a fixed few names nothing, as in a path.
+        value = given if _has(self.kind, list) else given[-1]
+        return self._converted(value, is_word=_has(self.kind, Literal))
+
+    def _converted(self, given: str | list[str], is_word: bool) -> Any:
+        try:
+            return msgspec.convert(given, self.kind, strict=False)
+        except msgspec.ValidationError as error:
+            said = f"{self.place.value} {self.said!r} is {given!r:.200}: {error}"
+            status = HTTPStatus.NOT_FOUND if is_word else HTTPStatus.BAD_REQUEST
+            raise MalformedError(said, status) from None
+
+    async def decoded(self, request: Request) -> Any:
+        """The request's body. Raises MalformedError."""
+        content = await request.body()
+        if not content:
+            if self.is_needed:
+                raise MalformedError("the body is missing")
+            return self.default
+        if _has(self.kind, msgspec.Raw):
+            return msgspec.Raw(content)
+        said = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+        if said != _JSON and not said.endswith("+json"):
+            raise MalformedError(_NO_JSON, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        try:
+            return msgspec.json.decode(content, type=self.kind)
+        except msgspec.ValidationError as error:
+            raise MalformedError(f"the body is not of its form: {error}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedError(f"the body is not JSON: {error}; send valid JSON") from None
+
+
+class Route(NamedTuple):
+    """One route. `asked`: its row in the table of rights."""
+
+    verb: str
+    path: str
+    tag: str
+    handler: Handler
+    parameters: tuple[Parameter, ...]
+    returns: Any
+    pattern: re.Pattern[str]
+    asked: str
+
+    async def answered(self, request: Request, parts: Mapping[str, str]) -> Response:
+        """Reads the request and calls the function."""
+        given = {
+            each.name: each.of(request, parts)
+            for each in self.parameters
+            if each.place is not Place.BODY
+        }
+        for each in self.parameters:
+            if each.place is Place.BODY:
+                given[each.name] = await each.decoded(request)
+        found = await self.handler(**given)
+        if isinstance(found, Response):
+            return found
+        if found is None:
+            return Response(status_code=204)
+        return Response(msgspec.json.encode(found), media_type=_JSON)
+
+
+class RouteGroup:
+    """RouteGroup with a common beginning of their paths, in the order in which they are tried."""
+
+    def __init__(self, tag: str, prefix: str = "") -> None:
+        self.all: list[Route] = []
+        self._tag = tag
+        self._prefix = prefix
+
+    def get(self, path: str) -> Callable[[_HandlerT], _HandlerT]:
+        """Adds the function as a route; so do the others."""
+        return self._add("GET", path)
+
+    def put(self, path: str) -> Callable[[_HandlerT], _HandlerT]:
+        return self._add("PUT", path)
+
+    def post(self, path: str) -> Callable[[_HandlerT], _HandlerT]:
+        return self._add("POST", path)
+
+    def delete(self, path: str) -> Callable[[_HandlerT], _HandlerT]:
+        return self._add("DELETE", path)
+
+    def _add(self, verb: str, rest: str) -> Callable[[_HandlerT], _HandlerT]:
+        written = f"{self._prefix}{rest}"
+        path = written.replace(":text}", "}")
+
+        def add(handler: _HandlerT) -> _HandlerT:
+            hints = get_type_hints(handler, include_extras=True)
+            found = tuple(
+                _parameter(each, hints[each.name], path)
+                for each in inspect.signature(handler).parameters.values()
+            )
+            pattern = re.compile(_expression(written))
+            asked = f"{verb} {path}"
+            self.all.append(
+                Route(verb, path, self._tag, handler, found, hints["return"], pattern, asked)
+            )
+            return handler
+
+        return add
+
+
+def _expression(path: str) -> str:
+    """The regular expression of a path with its parts in braces."""
+    found, end = "", 0
+    for part in _PART.finditer(path):
+        some = r"[\s\S]*" if part[2] else "[^/]+"
+        found += f"{re.escape(path[end : part.start()])}(?P<{part[1]}>{some})"
+        end = part.end()
+    return found + re.escape(path[end:])
+
+
+def _parameter(given: inspect.Parameter, kind: Any, path: str) -> Parameter:
+    said, place, derived = given.name, Place.QUERY, None
+    for mark in _marks(kind):
+        if isinstance(mark, Derived):
+            place, derived = Place.DERIVED, mark
+        elif isinstance(mark, Named):
+            said = mark.name
+        elif mark is BODY:
+            place = Place.BODY
+    if kind is Request:
+        place = Place.REQUEST
+    elif _has(kind, msgspec.Struct):
+        place = Place.BODY
+    elif f"{{{given.name}}}" in path:
+        place = Place.PATH
+    return Parameter(given.name, place, said, kind, given.default, derived)
+
+
+def _marks(kind: Any) -> tuple[Any, ...]:
+    """Returns the marks of a type, or of the parts of an optional one."""
+    if get_origin(kind) is Annotated:
+        return (*kind.__metadata__, *_marks(kind.__origin__))
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(mark for part in get_args(kind) for mark in _marks(part))
+    return ()
+
+
+def _has(kind: Any, wanted: object) -> bool:
+    """Returns whether the type, or a part of an optional or annotated one, is of that kind."""
+    if get_origin(kind) is wanted:
+        return True
+    if isinstance(kind, type) and isinstance(wanted, type) and issubclass(kind, wanted):
+        return True
+    if get_origin(kind) is Annotated:
+        return _has(kind.__origin__, wanted)
+    return get_origin(kind) in (Union, UnionType) and any(
+        _has(part, wanted) for part in get_args(kind)
+    )
+
+
+class Api:
+    """ASGI: finds the route of a request, and checks the right to it before anything is done.
+
+    `guard`: asked of each request; None: of none. A request that is refused is decided once more
+    when this node has read all that the log held when the request came (`Proposals.decided`).
     """
 
-    def get_route_handler(self) -> Handler:
-        handle = _freed(super().get_route_handler())
-        requests = {method: f"{method} {self.path_format}" for method in self.methods or ()}
-        missing = requests.values() - REST.keys()
+    def __init__(
+        self, routes: list[Route], operations: Operations, guard: AccessGuard | None
+    ) -> None:
+        self.routes = routes
+        self._operations = operations
+        self._guard = guard
+        missing = {each.asked for each in routes} - REST.keys()
         if missing:
             raise KeyError(missing)  # a new route needs a row in the table
 
-        async def decided(given: Request) -> Response:
-            asked = requests[given.method]
-            request = LimitedRequest(given.scope, given.receive, BODIES.get(asked, ORDINARY))
-            guard: AccessGuard | None = request.app.state.guard
-            if guard is None:
-                return await _decided(request, lambda: handle(request))
-            principal, rule = principal_of(request.scope), guard.rule_of(asked)
-            on = resource_of(rule, request.path_params)
-
-            async def ask() -> Response:
-                guard.check(principal, rule.need, on)
-                answer = await handle(request)
-                if request.method == "GET":  # the answer may be newer than the loss of a right
-                    guard.check(principal, rule.need, on)
-                return answer
-
-            try:
-                guard.must_be_somebody(principal, rule.need)
-                return await _decided(request, ask)
-            except OperationError as error:
-                guard.note(error, asked, host_of(request.scope))
-                raise
-
-        return decided
-
-
-def _freed(handle: Handler) -> Handler:
-    """Raises FastAPI's errors without their frames: FastAPI keeps them, which makes a circle."""
-
-    async def freed(request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
         try:
-            return await handle(request)
-        except (RequestValidationError, HTTPException) as error:
-            error.__cause__ = error.__context__ = None
-            raise error.with_traceback(None)  # noqa: B904 - it is the same
+            found = await self._found(request)
+        except ClientDisconnect:
+            return
+        except (OperationError, InvalidInputError, MalformedError) as error:
+            found = answer_to(request, error)
+        if self._operations.topics.is_stale and (found.status_code >= _BAD or _is_read(request)):
+            found.headers[STALE_HEADER] = "true"  # the state may have changed
+        await found(scope, receive, send)
 
-    return freed
+    async def _found(self, request: Request) -> Response:
+        path, allowed = request.scope["path"], set()
+        for route in self.routes:
+            match = route.pattern.fullmatch(path)
+            if match is not None:
+                if route.verb == request.method:
+                    return await self._decided(request, route, match.groupdict())
+                allowed.add(route.verb)
+        if allowed:
+            return method_refused(request, sorted(allowed))
+        raise NoPathError(path)
+
+    async def _decided(self, request: Request, route: Route, parts: Mapping[str, str]) -> Response:
+        guard, decided = self._guard, self._operations.decided
+        if guard is None:
+            return await decided(lambda: route.answered(request, parts))
+        principal, rule = principal_of(request.scope), guard.rule_of(route.asked)
+        on = resource_of(rule, parts)
+
+        async def ask() -> Response:
+            guard.check(principal, rule.need, on)
+            found = await route.answered(request, parts)
+            if _is_read(request):  # the answer may be newer than the loss of a right
+                guard.check(principal, rule.need, on)
+            return found
+
+        try:
+            guard.must_be_somebody(principal, rule.need)
+            return await decided(ask)
+        except OperationError as error:
+            guard.note(error, route.asked, host_of(request.scope))
+            raise
 
 
-async def _decided(request: Request, ask: Callable[[], Awaitable[Response]]) -> Response:
-    answer: Response = await request.app.state.operations.decided(ask)
-    return answer
-
-
-async def mark_if_stale(request: Request, response: Response) -> None:
-    """Marks the answer while this node is cut off from the log: the state may have changed."""
-    if request.app.state.operations.topics.is_stale:
-        response.headers[STALE_HEADER] = "true"
-
-
-async def _home(tenant: str, namespace: str) -> Namespace:
-    return names.namespace(tenant, namespace)
-
-
-async def _name(tenant: str, namespace: str, topic: str) -> str:
-    return names.scalable_topic(tenant, namespace, topic)
-
-
-Marked: Final = Depends(mark_if_stale)
-# Names are checked before anything else is looked at.
-Home = Annotated[Namespace, Depends(_home)]  # of `{tenant}/{namespace}`
-TopicName = Annotated[str, Depends(_name)]  # of `{tenant}/{namespace}/{topic}`
+def _is_read(request: Request) -> bool:
+    return request.method == "GET"

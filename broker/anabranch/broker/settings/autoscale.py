@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-from anabranch.broker.settings.changes import AtRunTime
+from anabranch.broker.settings.changes import AtRunTime, SettingFields
 from anabranch.broker.settings.declared import Declared
 from anabranch.core.autoscale.policy import AutoScalePolicy, setting_name
 from anabranch.core.autoscale.schedule import AutoScaleSettings
@@ -21,16 +20,8 @@ _DECLARED: Final = Declared(AutoScalePolicy, setting_name)
 
 
 @_DECLARED.extend
-class AutoScaleFields(BaseModel):
+class AutoScaleFields(SettingFields):
     """The part of a node's settings that says when topics change their segments by themselves."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        validate_by_name=False,
-        allow_inf_nan=False,
-    )
 
     scalable_topic_auto_scale_interval_seconds: AtRunTime[float] = Field(
         60.0, ge=0.1, le=86_400, description="Time between looks at a topic's load."

@@ -15,21 +15,38 @@ _PARAMETERS: Final = "brokerClientAuthenticationParameters"
 _OWN: Final = ("brokerClientCertificateFilePath", "brokerClientKeyFilePath")
 
 
-class BrokerClientFields(BaseModel):
-    """Named as in Pulsar's broker.conf and proxy.conf. No secret is a setting: files are."""
+class NodeTokenFields(BaseModel):
+    """A node's and a proxy's, named as in Pulsar's broker.conf and proxy.conf.
 
-    broker_client_authentication_plugin: str = Field(
-        "",
-        description="Credentials shown to nodes: token or tls (a certificate); empty: none.",
-    )
+    No secret is a setting: files are.
+    """
+
     broker_client_authentication_parameters: str = Field(
         "",
         repr=False,
-        description="Credentials of that plugin: with token, file:///path of its file.",
+        description="File of the token that nodes are shown, file:///path; empty: none.",
     )
     broker_client_trust_certs_file_path: Path | None = Field(
         None,
         description="PEM file of the authorities of nodes' certificates; by default the system's.",
+    )
+
+    @field_validator("broker_client_authentication_parameters")
+    @classmethod
+    def _parameters(cls, value: str) -> str:
+        if value and not is_path(value):
+            raise ValueError(
+                "write file:///path of the file that has the token: secrets are no settings"
+            )
+        return value
+
+
+class BrokerClientFields(NodeTokenFields):
+    """A node's own, besides."""
+
+    broker_client_authentication_plugin: str = Field(
+        "",
+        description="Credentials shown to nodes: token or tls (a certificate); empty: none.",
     )
     broker_client_certificate_file_path: Path | None = Field(
         None, description="PEM file of the certificate to show nodes."
@@ -43,15 +60,6 @@ class BrokerClientFields(BaseModel):
     def _plugin(cls, value: str) -> str:
         if value not in ("", TOKEN, CERTIFICATE):
             raise ValueError(f"{value!r} is none of {TOKEN}, {CERTIFICATE}")
-        return value
-
-    @field_validator("broker_client_authentication_parameters")
-    @classmethod
-    def _parameters(cls, value: str) -> str:
-        if value and not is_path(value):
-            raise ValueError(
-                "write file:///path of the file that has the token: secrets are no settings"
-            )
         return value
 
     @property

@@ -1,13 +1,30 @@
-"""The time at which a setting may change: a field's type says if it may while a node runs."""
+"""`SettingFields`, which every group of settings extends, and the time at which one may change.
+
+A field's type says if it may change while a node runs.
+"""
 
 from __future__ import annotations
 
 from enum import Enum, unique
 from typing import Annotated, TypeVar
 
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 _T = TypeVar("_T")
+
+
+class SettingFields(BaseModel):
+    """Fields whose names people write in camelCase; others are refused."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        validate_by_name=False,
+        allow_inf_nan=False,
+    )
 
 
 @unique

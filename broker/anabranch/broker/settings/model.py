@@ -17,8 +17,7 @@ from anabranch.broker.settings.autoscale import AutoScaleFields
 from anabranch.broker.settings.balance import BalanceFields
 from anabranch.broker.settings.broker_client import BrokerClientFields
 from anabranch.broker.settings.changes import AtRunTime
-from anabranch.broker.settings.limits import TenantLimitFields
-from anabranch.broker.settings.logs import LogFields
+from anabranch.broker.settings.limits import LogFields, TenantLimitFields
 from anabranch.broker.settings.ports import PortFields
 from anabranch.broker.settings.security import SecurityFields
 from anabranch.broker.settings.sources import SettingsError as SettingsError
@@ -28,7 +27,7 @@ from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.autoscale.policy import fault_of
 from anabranch.core.balance import settings as balance_settings
 from anabranch.core.effects import NodeSettings
-from anabranch.core.names import BrokerId, broker_id
+from anabranch.core.names import PORT_MAX, BrokerId, broker_id
 from anabranch.core.ring import BUNDLES_MAX
 
 # Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
@@ -80,23 +79,23 @@ class Settings(
     web_service_port: int | None = Field(
         8080,
         ge=1,
-        le=65535,
+        le=PORT_MAX,
         description="Port of look-ups, administration and metrics; empty: none without TLS.",
     )
     web_service_port_tls: int | None = Field(
-        None, ge=1, le=65535, description="Port like webServicePort, with TLS; empty: none."
+        None, ge=1, le=PORT_MAX, description="Port like webServicePort, with TLS; empty: none."
     )
     broker_service_port: int | None = Field(
         6650,
         ge=0,
-        le=65535,
+        le=PORT_MAX,
         description="Port of the binary protocol for clients; 0: any free one; empty: none without "
         "TLS.",
     )
     broker_service_port_tls: int | None = Field(
         None,
         ge=0,
-        le=65535,
+        le=PORT_MAX,
         description="Port like brokerServicePort, with TLS; 0: any free one; empty: none.",
     )
     default_number_of_namespace_bundles: AtRunTime[int] = Field(

@@ -59,7 +59,8 @@ def effective(own: Settings, overrides: Iterable[tuple[str, str]]) -> EffectiveS
             ignored[name] = str(error)
     found, wrong = _together(given, used)
     while wrong:
-        name = _culprit(given, used, wrong)
+        involved = {name for names, _ in wrong for name in names}
+        name = next(name for name in reversed(tuple(used)) if name in involved)  # the newest
         ignored[name] = next(why for names, why in wrong if name in names)
         del used[name]
         found, wrong = _together(given, used)
@@ -170,18 +171,3 @@ def _together(
         for names, why in contradictions(found)
         if not used.keys().isdisjoint(names)
     ]
-
-
-def _culprit(
-    given: Mapping[str, object],
-    used: Mapping[str, object],
-    wrong: Iterable[tuple[tuple[str, ...], str]],
-) -> str:
-    """The newest override without which nothing contradicts itself; else the newest involved."""
-    involved = {name for names, _ in wrong for name in names}
-    candidates = [name for name in reversed(tuple(used)) if name in involved]
-    for name in candidates:
-        rest = {other: value for other, value in used.items() if other != name}
-        if not _together(given, rest)[1]:
-            return name
-    return candidates[0]

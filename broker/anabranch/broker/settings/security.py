@@ -24,12 +24,37 @@ _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _FILE: Final = re.compile(r"file:(//)?(?=/)")
 
 
-class AuthenticationFields(BaseModel):
-    """Named as in Pulsar's broker.conf where that has them. No secret is a setting: files are."""
+class TokenFields(BaseModel):
+    """A node's and a proxy's, named as in Pulsar's broker.conf.
+
+    No secret is a setting: files are.
+    """
 
     authentication_enabled: bool = Field(
         False, description="Whether each request must show credentials."
     )
+    token_secret_key: str = Field(
+        "",
+        repr=False,
+        description="File of the raw secret that signs and verifies tokens.",
+    )
+    token_public_key: str = Field(
+        "",
+        repr=False,
+        description="File of the public key that verifies tokens, PEM or DER.",
+    )
+
+    @field_validator("token_secret_key", "token_public_key")
+    @classmethod
+    def _files(cls, value: str) -> str:
+        if value and not is_path(value):
+            raise ValueError("write the path of a file, or file:///path: secrets are no settings")
+        return value
+
+
+class AuthenticationFields(TokenFields):
+    """A node's own, besides."""
+
     authentication_providers: str = Field(
         "",
         description="Accepted credentials, in this order: token, tls (a certificate's name).",
@@ -44,16 +69,6 @@ class AuthenticationFields(BaseModel):
     )
     proxy_roles: str = Field(
         "", description="Roles (a,b,...) of proxies, which name the role that they ask for."
-    )
-    token_secret_key: str = Field(
-        "",
-        repr=False,
-        description="File of the raw secret that signs and verifies tokens.",
-    )
-    token_public_key: str = Field(
-        "",
-        repr=False,
-        description="File of the public key that verifies tokens, PEM or DER.",
     )
     token_key_set: str = Field(
         "",
@@ -108,13 +123,6 @@ class AuthenticationFields(BaseModel):
     def _role(cls, value: str) -> str:
         if value and not is_role(value):
             raise ValueError(f"{value!r} is no role")
-        return value
-
-    @field_validator("token_secret_key", "token_public_key")
-    @classmethod
-    def _files(cls, value: str) -> str:
-        if value and not is_path(value):
-            raise ValueError("write the path of a file, or file:///path: secrets are no settings")
         return value
 
     @field_validator("token_key_set")
@@ -190,7 +198,7 @@ class AuthenticationFields(BaseModel):
 
 
 class SecurityFields(AuthenticationFields):
-    """A node's own, besides."""
+    """Authentication and all that depends on it."""
 
     authorization_enabled: bool = Field(False, description="Whether each request needs a right.")
     superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")

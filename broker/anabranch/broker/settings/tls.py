@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 _FILES: Final = ("tlsCertificateFilePath", "tlsKeyFilePath")
 
 
-class TlsFields(BaseModel):
-    """Named as in Pulsar's broker.conf."""
+class CertificateFields(BaseModel):
+    """A node's and a proxy's, named as in Pulsar's broker.conf."""
 
     tls_certificate_file_path: Path | None = Field(
         None,
@@ -21,6 +21,11 @@ class TlsFields(BaseModel):
     tls_key_file_path: Path | None = Field(
         None, description="PEM file of the certificate's private key, without a password."
     )
+
+
+class TlsFields(CertificateFields):
+    """A node's own, besides."""
+
     tls_trust_certs_file_path: Path | None = Field(
         None,
         description="PEM file of the authorities of clients' certificates; without it, clients are "

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.broker.snapshots.fault import snapshot_state
-from anabranch.channel.errors import SnapshotLostError
+from anabranch.channel.codec import Horizon, read_state
+from anabranch.channel.errors import NewerSchemaError, SnapshotLostError, UnreadableError
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
+from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.fold.replica import MemoryReplica
+from anabranch.core.log.state import Entity
 
 
 def state_before(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:
@@ -18,7 +20,7 @@ def state_before(connection: KafkaConnection, topics: Topics, first_offset: int)
     replica = MemoryReplica()
     if first_offset == 0:
         return replica
-    entities, horizon = snapshot_state(connection, topics)
+    entities, horizon = _snapshot(connection, topics)
     if horizon is None:
         raise SnapshotLostError(
             f"{topics.wal} begins at {first_offset} and {topics.snapshot} holds no snapshot: "
@@ -49,3 +51,24 @@ def state_now(
     finally:
         reader.close()
     return replica
+
+
+def _snapshot(
+    connection: KafkaConnection, topics: Topics
+) -> tuple[dict[str, Entity], Horizon | None]:
+    """Returns the readable part of the snapshot, by key, and its horizon; None if there is none
+    yet.
+    """
+    snapshot = SnapshotReader(connection, topics)
+    found: dict[str, Entity] = {}
+    for batch in snapshot.batches():
+        for key, value in batch:
+            try:
+                if value is None:
+                    found.pop(key.decode(errors="replace"), None)
+                else:
+                    name, entity = read_state(key, value)
+                    found[name] = entity
+            except (UnreadableError, NewerSchemaError):
+                continue  # a stranger's, or one that will be missing
+    return found, snapshot.horizon

@@ -1,11 +1,13 @@
-"""Watches the archives that the log is kept for, and finds those that no longer move."""
+"""Watches the archives that the log is kept for, finds those that no longer move, and shows all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from anabranch.core.entities.archive import Archive
 
@@ -89,3 +91,29 @@ class TrimWatch:
                 f"{held.next_offset} on, {held.behind:,} records: start it again or, if it is gone "
                 f"for good, `anabranch archive --retire {held.archive}`"
             )
+
+
+class ArchiveMetrics(Collector):
+    """The progress of each archive, as the leader knows it; other nodes show no archive."""
+
+    def __init__(self, watch: TrimWatch) -> None:
+        self._watch = watch
+
+    def collect(self) -> Iterable[Metric]:
+        places = GaugeMetricFamily(
+            "anabranch_archive_next_offset",
+            "The first log offset that an archive does not hold; shown by the leader.",
+            None,
+            ["archive"],
+        )
+        behind = GaugeMetricFamily(
+            "anabranch_archive_behind_records",
+            "Log records that are kept because an archive does not hold them; by the leader.",
+            None,
+            ["archive"],
+        )
+        for held in self._watch.archives():
+            places.add_metric([held.archive], held.next_offset)
+            behind.add_metric([held.archive], held.behind)
+        yield places
+        yield behind

@@ -10,8 +10,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
-from anabranch.broker.snapshots.metrics import ArchiveMetrics
-from anabranch.broker.snapshots.trim_watch import TrimWatch
+from anabranch.broker.snapshots.trim_watch import ArchiveMetrics, TrimWatch
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import FencedError, SnapshotLostError
 from anabranch.channel.snapshots.compactor import Compactor

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from anabranch.broker.changing import Changing
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.settings.model import name_of
 from anabranch.core.log.records import NamespaceChange, PolicyOp
 from anabranch.core.names import Namespace
@@ -20,7 +19,6 @@ from anabranch.core.tenants.limits import (
     own_limit,
     with_limit,
 )
-from anabranch.core.tenants.propose import namespace_change
 
 _COUNTED: Final = {
     TenantLimit.MAX_NAMESPACES_PER_TENANT: "namespaces",
@@ -85,12 +83,8 @@ class RoomForOne:
         )
 
 
-class TenantLimits:
+class TenantLimits(Changing):
     """One node's, for use in its event loop."""
-
-    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
-        self._runtime = runtime
-        self._settings = settings
 
     def of_cluster(self, what: TenantLimit) -> int:
         """Returns the limit that a proposal of this node carries; 0 for any number."""
@@ -115,16 +109,12 @@ class TenantLimits:
             raise PreconditionError(
                 f"{setting_of(what)} must be 0, for any number, or more, to {LIMIT_MAX}: not {own}"
             )
-        proposals = self._runtime.proposals
 
         def build() -> NamespaceChange | None:
-            actor, info = proposals.actor(), self._runtime.namespace(ns)
-            limits = with_limit(info.limits, what, own)
-            if limits == info.limits:
+            before = self._runtime.namespace(ns).limits
+            limits = with_limit(before, what, own)
+            if limits == before:
                 return None
-            proposal_id = proposals.new_id()
-            return namespace_change(actor, ns, info, PolicyOp.UPDATE, proposal_id, limits=limits)
+            return self._namespace_change(ns, PolicyOp.UPDATE, limits=limits)
 
-        await proposals.settle(
-            build, {}, proposals.deadline(self._settings.now.operation_timeout_s)
-        )
+        await self._settle(build)

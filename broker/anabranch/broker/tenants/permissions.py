@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from anabranch.broker.changing import Changing
 from anabranch.broker.errors import NotFoundError, PreconditionError, no_namespace
 from anabranch.broker.proposals import Refusals
-from anabranch.broker.runtime import Runtime
-from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.entities.permission import PERMISSIONS_MAX
-from anabranch.core.log.records import Cause, PermissionChange, PolicyOp
+from anabranch.core.log.records import PermissionChange, PolicyOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, full_name, namespace_of
 from anabranch.core.security.actions import parse_actions
@@ -19,13 +18,8 @@ from anabranch.core.security.resources import ResourceLevel, scope_resource
 GrantedActions = dict[str, list[str]]  # by role
 
 
-class RolePermissions:
+class RolePermissions(Changing):
     """The requests about permissions; their bodies and answers are Pulsar's."""
-
-    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
-        self._proposals = runtime.proposals
-        self._runtime = runtime
-        self._settings = settings
 
     def of_namespace(self, home: Namespace) -> GrantedActions:
         """Returns the grants on the namespace, for all its topics. Raises NotFoundError."""
@@ -83,12 +77,6 @@ class RolePermissions:
 
         await self._settle(build, {Verdict.UNKNOWN_PERMISSION: None, **self._gone(scope)})
 
-    async def _settle(
-        self, build: Callable[[], PermissionChange | None], refusals: Refusals
-    ) -> None:
-        deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
-        await self._proposals.settle(build, refusals, deadline)
-
     def _must_be_there(self, scope: str) -> None:
         named, view = scope_resource(scope), self._runtime.view
         if view.namespace(Namespace(named.namespace)) is None:
@@ -115,17 +103,6 @@ class RolePermissions:
     def _change(
         self, scope: str, role: str, op: PolicyOp, version: int, actions: tuple[str, ...] = ()
     ) -> PermissionChange:
-        actor = self._proposals.actor()
         return PermissionChange(
-            proposal_id=self._proposals.new_id(),
-            scope=scope,
-            role=role,
-            op=op,
-            version=version,
-            actor=actor.broker,
-            session=actor.session,
-            actions=actions,
-            cause=Cause.OPERATOR,
-            principal=actor.principal,
-            proxied_by=actor.proxied_by,
+            scope=scope, role=role, op=op, version=version, actions=actions, **self._signed()
         )

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from anabranch.broker.changing import Changing
 from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError, listed
-from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.tenants.limits import RoomForOne, TenantLimits
-from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.tenant import Tenant
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
+from anabranch.core.log.records import NamespaceChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, tenant_of
 from anabranch.core.ring import even_ranges
 from anabranch.core.security.principal import check_role
 from anabranch.core.tenants.limits import TenantLimit
-from anabranch.core.tenants.propose import namespace_change
 
 
-class Tenancy:
+class Tenancy(Changing):
     """The requests about tenants and namespaces; words and codes are Pulsar's."""
 
     def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
-        self._proposals = runtime.proposals
-        self._runtime = runtime
+        super().__init__(runtime, settings)
         self._cluster = settings.own.cluster_name
-        self._settings = settings
         self._limits = TenantLimits(runtime, settings)
 
     def tenants(self) -> list[str]:
@@ -99,7 +95,14 @@ class Tenancy:
             if self._runtime.view.namespace(ns) is not None:
                 raise ConflictError(f"Namespace {ns} already exists")
             limit = room.taken(self._runtime.view.namespaces(tenant_of(ns)))
-            return self._namespace_change(ns, None, PolicyOp.CREATE, bundles=number, limit=limit)
+            return NamespaceChange(
+                namespace=ns,
+                op=PolicyOp.CREATE,
+                version=1,
+                bundles=number,
+                limit=limit,
+                **self._signed(),
+            )
 
         def gone() -> NotFoundError:
             return NotFoundError(f"Tenant {tenant_of(ns)} does not exist")
@@ -110,8 +113,7 @@ class Tenancy:
         """False when one of its bundles was owned or moving."""
 
         def build() -> Record:
-            info = self._runtime.namespace(ns)
-            return self._namespace_change(ns, info, PolicyOp.DELETE)
+            return self._namespace_change(ns, PolicyOp.DELETE)
 
         return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None
 
@@ -128,12 +130,6 @@ class Tenancy:
                 f"Clusters [{listed(unknown)}] do not exist: this one is {self._cluster}"
             )
 
-    async def _settle(
-        self, build: Callable[[], Record], refusals: Refusals | None = None
-    ) -> Record | None:
-        deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
-        return await self._proposals.settle(build, refusals or {}, deadline)
-
     def _tenant_change(
         self,
         name: str,
@@ -142,23 +138,11 @@ class Tenancy:
         admin_roles: Sequence[str] = (),
         allowed_clusters: Sequence[str] = (),
     ) -> TenantChange:
-        actor = self._proposals.actor()
         return TenantChange(
-            proposal_id=self._proposals.new_id(),
             tenant=name,
             op=op,
             version=version,
-            actor=actor.broker,
-            session=actor.session,
-            principal=actor.principal,
-            proxied_by=actor.proxied_by,
             admin_roles=tuple(admin_roles),
             allowed_clusters=tuple(allowed_clusters),
-            cause=Cause.OPERATOR,
+            **self._signed(),
         )
-
-    def _namespace_change(
-        self, ns: Namespace, before: NamespaceInfo | None, op: PolicyOp, **fields: Any
-    ) -> NamespaceChange:
-        actor = self._proposals.actor()
-        return namespace_change(actor, ns, before, op, self._proposals.new_id(), **fields)

@@ -138,7 +138,7 @@ def _disk(data_dir: Path) -> str:
 
 def _port(settings: Settings) -> str:
     try:
-        with hold_ports(settings, NODE_PORTS) as held:
+        with hold_ports(settings, NODE_PORTS, settings.bind_address) as held:
             return " and ".join(map(_said, held.sockets.values())) + " free"
     except StartError as error:
         raise NotWellError(f"{error}{_node_there(settings)}") from error

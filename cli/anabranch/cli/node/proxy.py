@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import FILE, given_settings
 from anabranch.cli.shared.stopping import asked_to_stop
+from anabranch.proxy.settings import ProxySettings, load_proxy_settings
 
 
 @click.command(cls=Command)
@@ -57,10 +57,9 @@ def proxy(
     Example: anabranch proxy --nodes http://node-1:8080,node-2:8080 --set
     advertisedAddress=river.example.com
     """
-    from anabranch.broker.allocator import give_back_large_blocks
-    from anabranch.broker.collector import collect_rarely
     from anabranch.broker.logging import configure_logging
-    from anabranch.broker.settings.logs import LogFields
+    from anabranch.broker.process import collect_rarely, give_back_large_blocks
+    from anabranch.broker.settings.limits import LogFields
 
     give_back_large_blocks()
     collect_rarely()
@@ -71,20 +70,20 @@ def proxy(
     configure_logging(LogFields.model_validate({}))  # text from info on: a proxy has little to say
     import uvloop
 
-    import anabranch.broker.proxy.proxy  # noqa: F401 - before a loop runs, which hears of no signal
+    import anabranch.proxy.proxy  # noqa: F401 - before a loop runs, which hears of no signal
 
     return uvloop.run(run(loaded))
 
 
 async def run(settings: ProxySettings) -> int:
     """Starts the proxy and its ports; returns once it was stopped."""
-    from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.ports import hold_ports
-    from anabranch.broker.proxy.proxy import DESCRIPTORS_EACH, Proxy
-    from anabranch.broker.settings.proxy import PORTS, PROXY_PORTS
+    from anabranch.broker.process import fit_connections
+    from anabranch.proxy.proxy import DESCRIPTORS_EACH, Proxy
+    from anabranch.proxy.settings import BIND_ADDRESS, PORTS, PROXY_PORTS
 
     stopping = asked_to_stop()
-    with hold_ports(settings, PROXY_PORTS) as held:
+    with hold_ports(settings, PROXY_PORTS, BIND_ADDRESS) as held:
         ports = fit_connections(PORTS, DESCRIPTORS_EACH, held.handshakes)
         running = Proxy(held.settings, ports)
         await running.start(held.sockets)

@@ -40,9 +40,8 @@ def node(end_with_parent: bool, **given: Any) -> int:
     Example: anabranch node --bootstrap-servers kafka-1:9092,kafka-2:9092 --data-dir
     /var/lib/anabranch --set clusterName=river
     """
-    from anabranch.broker.allocator import give_back_large_blocks
-    from anabranch.broker.collector import collect_rarely
     from anabranch.broker.logging import configure_logging
+    from anabranch.broker.process import collect_rarely, give_back_large_blocks
 
     give_back_large_blocks()
     collect_rarely()
@@ -62,20 +61,20 @@ def node(end_with_parent: bool, **given: Any) -> int:
 async def run(settings: Settings) -> int:
     """Starts the node and its ports; returns the exit status once all have ended."""
     from anabranch.broker.binary.sessions import sessions
-    from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.http.app import create_server
     from anabranch.broker.logging import set_log_level
     from anabranch.broker.node import Node
     from anabranch.broker.node_metrics import measure_connections
     from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
+    from anabranch.broker.process import fit_connections
     from anabranch.broker.security.node import measure_security, node_security
     from anabranch.broker.settings.model import BINARY, WEB
     from anabranch.wire.server.server import WireServer
 
     stopping = asked_to_stop()
-    with hold_ports(settings, NODE_PORTS) as held:
+    with hold_ports(settings, NODE_PORTS, settings.bind_address) as held:
         settings = fit_connections(held.settings, more=held.handshakes)
-        tls = TlsPorts(settings, NODE_PORTS)
+        tls = TlsPorts(settings, settings, NODE_PORTS)
         running = Node(settings)
         security = node_security(settings, lambda: running.runtime.view)
         await running.start()

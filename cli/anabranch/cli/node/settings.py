@@ -6,10 +6,10 @@ import click
 
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.page import SettingRow, markdown_table, setting_rows
-from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.cli.shared.api import json_option
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.output import table, write_json
+from anabranch.proxy.settings import ProxySettings
 
 
 @click.command(cls=Command)

@@ -24,7 +24,7 @@ from anabranch.core.entities.segment import (
     new_segment,
 )
 from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
-from anabranch.core.hashing import RING16, bucket_starts
+from anabranch.core.hashing import RING16
 
 _ACTIVE: Final = SegmentState.ACTIVE
 
@@ -305,18 +305,9 @@ class SegmentLayout:
 
     # --- the persisted form -------------------------------------------------------------
 
-    def to_metadata(self) -> dict[str, Any]:
-        """`ScalableTopicMetadata`, the JSON of PIP-468, with the buckets' boundaries added."""
-        return {
-            "epoch": self.epoch,
-            "nextSegmentId": self.next_segment_id,
-            "segments": {str(part.segment_id): _to_json(part) for part in self.segments.values()},
-            "properties": self.properties,
-        }
-
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
-        """The inverse of `to_metadata`; takes PIP-468's own form too. Raises InvalidInputError."""
+        """Reads the JSON of PIP-468, with or without what nodes add. Raises InvalidInputError."""
         try:
             segments = [_from_json(part) for part in metadata["segments"].values()]
             return cls(
@@ -385,22 +376,6 @@ def without(segments: Mapping[int, SegmentInfo], gone: Sequence[int]) -> list[Se
             part = replace(part, parent_ids=parents, child_ids=children)
         left.append(part)
     return left
-
-
-def _to_json(part: SegmentInfo) -> dict[str, Any]:
-    return {
-        "segmentId": part.segment_id,
-        "hashRange": {"start": part.start, "end": part.end},
-        "state": part.state.name,
-        "parentIds": list(part.parent_ids),
-        "childIds": list(part.child_ids),
-        "createdAtEpoch": part.created_at_epoch,
-        "sealedAtEpoch": part.sealed_at_epoch,
-        "createdAtMs": part.created_at_ms,
-        "sealedAtMs": part.sealed_at_ms,
-        "entryBucketSplits": list(bucket_starts(part.buckets)),
-        "endOffsets": list(part.end_offsets),
-    }
 
 
 def _from_json(form: Mapping[str, Any]) -> SegmentInfo:

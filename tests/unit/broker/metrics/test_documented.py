@@ -17,13 +17,12 @@ from anabranch.broker.load.reporter import build_reporter
 from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
 from anabranch.broker.node_metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
-from anabranch.broker.proxy.proxy import Proxy
 from anabranch.broker.security.acls import measure_acls
 from anabranch.broker.security.node import measure_security
-from anabranch.broker.settings.proxy import load_proxy_settings
-from anabranch.broker.snapshots.metrics import ArchiveMetrics
-from anabranch.broker.snapshots.trim_watch import TrimWatch
+from anabranch.broker.snapshots.trim_watch import ArchiveMetrics, TrimWatch
 from anabranch.channel.load.loads import LoadTable
+from anabranch.proxy.proxy import Proxy
+from anabranch.proxy.settings import load_proxy_settings
 from anabranch.wire.server.gate import Gate
 from support import steady
 from support.balance import Outbox
@@ -57,7 +56,7 @@ def _measure_all(node: MemoryNode) -> None:
     wire = node.settings.wire_limits
     http = Connections(PlainTextResponse(""), node.settings.http_limits)
     measure_connections(lambda: 0, Gate(wire.account), http, node.metrics)
-    TlsPorts(node.settings, NODE_PORTS).measure(node.metrics)
+    TlsPorts(node.settings, node.settings, NODE_PORTS).measure(node.metrics)
     measure_security(None, node.metrics)
     measure_acls(None, node.metrics)
     node.metrics.registry.register(ArchiveMetrics(TrimWatch(1.0)))

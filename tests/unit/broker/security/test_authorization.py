@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from structlog.testing import capture_logs
 
-from anabranch.broker.http.models.topics import layout_body
-from anabranch.broker.http.routes import reads
+from anabranch.admin import Layout
+from anabranch.broker.http.routes import topics
+from anabranch.broker.http.routes.topic_stats import layout_of
 from anabranch.broker.load.traffic import TrafficGrowth
 from anabranch.broker.settings import Settings
 from anabranch.core.entities.topic import ScalableTopic
@@ -49,12 +50,12 @@ async def test_for_who_may_not_see_a_topic_nothing_is_looked_for(
     """Its time would tell that the topic is there, and a look-up counts as its bundle's load."""
     made: list[object] = []
 
-    def counted(topic: ScalableTopic) -> dict[str, Any]:
+    def counted(topic: ScalableTopic) -> Layout:
         made.append(topic)
-        return layout_body(topic)
+        return layout_of(topic)
 
     async with furnished_node(tmp_path) as node:
-        monkeypatch.setattr(reads, "layout_body", counted)
+        monkeypatch.setattr(topics, "layout_of", counted)
         known = node.node.metrics.fast_lookups
         asked = pb.CommandLookupTopic(topic="topic://acme/shop/orders", request_id=1)
         for role, status, layouts, lookups in ((STRANGER, 404, 0, 0), (BOSS, 200, 1, 2)):

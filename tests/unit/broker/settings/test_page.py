@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from anabranch.broker.settings import SETTING_NAMES, load_settings
 from anabranch.broker.settings.page import BY_POLICY, markdown_table, setting_rows
-from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.cli.main import cli
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
+from anabranch.proxy.settings import ProxySettings
 
 PAGE = Path(__file__).parents[4] / "docs" / "settings.md"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.broker.settings import SettingsError, load_settings
-from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.broker.settings.sources import names_of
+from anabranch.proxy.settings import ProxySettings, load_proxy_settings
 from support.secured import tokens_alone
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from anabranch.broker.snapshots.metrics import ArchiveMetrics
-from anabranch.broker.snapshots.trim_watch import TrimWatch
+from anabranch.broker.snapshots.trim_watch import ArchiveMetrics, TrimWatch
 from anabranch.core.entities.archive import Archive
 
 

@@ -220,23 +220,7 @@ PIP_468 = """{
   },
   "properties": {}
 }"""
-ADDED = {"createdAtMs", "sealedAtMs", "entryBucketSplits", "endOffsets"}
-
-
 # --- JSON -----------------------------------------------------------------------------------
-
-
-def test_the_example_of_pip_468_is_read_and_written_to_the_letter() -> None:
-    """Its names, values and order; what is added comes after them."""
-    example = json.loads(PIP_468)
-    layout = SegmentLayout.from_metadata(example)
-    written = layout.to_metadata()
-    for part in written["segments"].values():
-        assert set(list(part)[-len(ADDED) :]) == ADDED
-        for name in ADDED:
-            del part[name]
-    assert json.dumps(written) == json.dumps(example)
-    assert ranges(layout) == [(3, 0, 16383), (4, 16384, 32767), (2, 32768, 65535)]
 
 
 def test_the_operations_of_the_example_make_the_example() -> None:
@@ -247,20 +231,16 @@ def test_the_operations_of_the_example_make_the_example() -> None:
 
 def test_layouts_that_differ_anywhere_are_not_equal() -> None:
     layout = twice_split()
-    assert layout == SegmentLayout.from_metadata(layout.to_metadata())
-    for name, value in (("epoch", 9), ("nextSegmentId", 9), ("properties", {"a": "b"})):
-        assert layout != SegmentLayout.from_metadata(layout.to_metadata() | {name: value})
+    parts = layout.segments.values()
+    assert layout == SegmentLayout(layout.epoch, layout.next_segment_id, parts, layout.properties)
+    for other in (
+        SegmentLayout(9, layout.next_segment_id, parts, layout.properties),
+        SegmentLayout(layout.epoch, 9, parts, layout.properties),
+        SegmentLayout(layout.epoch, layout.next_segment_id, parts, {"a": "b"}),
+    ):
+        assert layout != other
     assert layout != layout.split_segment(2)
     assert layout != "a layout"
-
-
-def test_what_is_added_to_the_json_survives() -> None:
-    layout = SegmentLayout.initial(1, bucket_budget=3)
-    layout = layout.replaced((0,), layout.split_children(0), {0: (5, 6, 7)}, 1234)
-    layout = SegmentLayout(layout.epoch, 3, layout.segments.values(), {"team": "blue"})
-    again = SegmentLayout.from_metadata(json.loads(json.dumps(layout.to_metadata())))
-    assert (again, again.segments[0].end_offsets) == (layout, (5, 6, 7))
-    assert (again.segments[0].buckets, again.properties) == (3, {"team": "blue"})
 
 
 def broken(change: Callable[[Any], object]) -> Any:

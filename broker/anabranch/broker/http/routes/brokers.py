@@ -1,19 +1,17 @@
-"""Brokers and this node's own state: `/admin/v2/brokers`, health, metrics."""
+"""Brokers and this node's own state: `/admin/v2/brokers`, and probes."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
-from anabranch.broker.errors import NotFoundError, UnavailableError
-from anabranch.broker.http.errors import problems
-from anabranch.broker.http.models.cluster import (
+from anabranch.admin import (
     BrokerAddresses,
     LeaderBroker,
     NamespaceOwnershipStatus,
     NodeStatus,
 )
-from anabranch.broker.http.routing import DecidingRoute, Marked
+from anabranch.broker.errors import NotFoundError, UnavailableError
+from anabranch.broker.http.routing import RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.requester import requester
 from anabranch.broker.security.guard import AccessGuard
@@ -24,20 +22,23 @@ from anabranch.core.security.resources import CLUSTER
 from anabranch.core.security.table import SEEING_CONCERNS
 
 
-def router(
+def routes(
     operations: Operations, settings: Settings, version: str, guard: AccessGuard | None
-) -> APIRouter:
+) -> RouteGroup:
     """The routes of brokers. `guard`: checks the right to concerns; None: there is no check."""
-    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/brokers", tags=["brokers"])
-    _add_this_node(routes, operations, settings, version, guard)
-    cluster_name = settings.cluster_name
+    found = RouteGroup("brokers", "/admin/v2/brokers")
+    _this_node(found, operations, settings, version, guard)
+    _brokers(found, operations, settings.cluster_name)
+    return found
 
-    @routes.get("", dependencies=[Marked])
+
+def _brokers(routes: RouteGroup, operations: Operations, mine: str) -> None:
+    @routes.get("")
     async def list_brokers() -> list[str]:
         """Ids, host:port, of the brokers that serve now."""
         return operations.brokers()
 
-    @routes.get("/leaderBroker", dependencies=[Marked], responses=problems(404))
+    @routes.get("/leaderBroker")
     async def get_leader() -> LeaderBroker:
         """The broker that leads."""
         leader = operations.leader()
@@ -45,32 +46,9 @@ def router(
             raise NotFoundError("Couldn't find leader broker: an election is under way; ask again")
         located = operations.lookups.locate_broker(leader)
         url = (located.web_url or located.web_url_tls) if located else ""
-        return LeaderBroker(brokerId=leader, serviceUrl=url or f"http://{leader}")
+        return LeaderBroker(leader, url or f"http://{leader}")
 
-    _add_addresses(routes, operations)  # before the next, whose path would swallow it
-
-    @routes.get("/{cluster}", dependencies=[Marked], responses=problems(404))
-    async def list_brokers_of_cluster(cluster: str) -> list[str]:
-        """The same, for a cluster by its name."""
-        _check_cluster(cluster, cluster_name)
-        return operations.brokers()
-
-    @routes.get(
-        "/{cluster}/{broker}/ownedNamespaces",
-        dependencies=[Marked],
-        responses=problems(404, 412),
-    )
-    async def list_owned(cluster: str, broker: str) -> dict[str, NamespaceOwnershipStatus]:
-        """The bundles that a broker owns."""
-        _check_cluster(cluster, cluster_name)
-        owned = operations.owned(names.broker_id(broker))
-        return {unit: NamespaceOwnershipStatus() for unit, _ in owned}
-
-    return routes
-
-
-def _add_addresses(routes: APIRouter, operations: Operations) -> None:
-    @routes.get("/addresses", dependencies=[Marked])
+    @routes.get("/addresses")
     async def list_addresses() -> list[BrokerAddresses]:
         """The addresses of each broker that serves now, one for each of its ports (Anabranch's
         own).
@@ -78,41 +56,55 @@ def _add_addresses(routes: APIRouter, operations: Operations) -> None:
         found = (operations.lookups.locate_broker(each) for each in operations.brokers())
         return [
             BrokerAddresses(
-                brokerId=each.broker,
-                webServiceUrl=each.web_url,
-                webServiceUrlTls=each.web_url_tls,
-                brokerServiceUrl=each.service_url,
-                brokerServiceUrlTls=each.service_url_tls,
+                broker_id=each.broker,
+                web_service_url=each.web_url,
+                web_service_url_tls=each.web_url_tls,
+                broker_service_url=each.service_url,
+                broker_service_url_tls=each.service_url_tls,
             )
             for each in found
             if each is not None
         ]
 
+    # After the others, whose paths it would swallow.
+    @routes.get("/{cluster}")
+    async def list_brokers_of_cluster(cluster: str) -> list[str]:
+        """The same, for a cluster by its name."""
+        _check_cluster(cluster, mine)
+        return operations.brokers()
 
-def _add_this_node(
-    routes: APIRouter,
+    @routes.get("/{cluster}/{broker}/ownedNamespaces")
+    async def list_owned(cluster: str, broker: str) -> dict[str, NamespaceOwnershipStatus]:
+        """The bundles that a broker owns."""
+        _check_cluster(cluster, mine)
+        status = NamespaceOwnershipStatus("shared", is_controlled=False, is_active=True)
+        return {unit: status for unit, _ in operations.owned(names.broker_id(broker))}
+
+
+def _this_node(
+    routes: RouteGroup,
     operations: Operations,
     settings: Settings,
     version: str,
     guard: AccessGuard | None,
 ) -> None:
-    @routes.get("/health", response_class=PlainTextResponse, responses=problems(503))
-    async def check_health() -> str:
+    @routes.get("/health")
+    async def check_health() -> PlainTextResponse:
         """`ok` while this node holds its lease and follows the log, so that it may own bundles.
 
         Its concerns follow, a line each: people should look at them all the same.
         """
-        return "\n".join((_ok(operations), *operations.concerns()))
+        return PlainTextResponse("\n".join((_ok(operations), *operations.concerns())))
 
-    @routes.get("/ready", response_class=PlainTextResponse, responses=problems(503))
-    async def check_ready() -> str:
+    @routes.get("/ready")
+    async def check_ready() -> PlainTextResponse:
         """`ok` once this node serves requests."""
-        return _ok(operations)
+        return PlainTextResponse(_ok(operations))
 
-    @routes.get("/version", response_class=PlainTextResponse)
-    async def get_version() -> str:
+    @routes.get("/version")
+    async def get_version() -> PlainTextResponse:
         """This node's version."""
-        return version
+        return PlainTextResponse(version)
 
     @routes.get("/status")
     async def get_status() -> NodeStatus:
@@ -124,39 +116,39 @@ def _add_this_node(
         found = operations.position()
         is_told = guard is None or guard.may(requester(), SEEING_CONCERNS, CLUSTER)
         return NodeStatus(
-            brokerId=settings.broker_id,
-            clusterName=settings.cluster_name,
-            serviceUrl=settings.service_url,
-            serviceUrlTls=settings.service_url_tls,
+            broker_id=settings.broker_id,
+            cluster_name=settings.cluster_name,
+            service_url=settings.service_url,
+            service_url_tls=settings.service_url_tls,
             version=version,
             mode=found.mode,
             leader=operations.leader(),
-            nextOffset=found.next_offset,
+            next_offset=found.next_offset,
             digest=found.digest,
             horizon=found.horizon,
-            leaseMillis=found.lease_remaining_ms,
+            lease_millis=found.lease_remaining_ms,
             concerns=operations.concerns() if is_told else [],
         )
 
 
-def probes(operations: Operations) -> APIRouter:
+def probes(operations: Operations) -> RouteGroup:
     """The routes that load balancers and container platforms ask."""
-    routes = APIRouter(route_class=DecidingRoute, tags=["probes"])
+    routes = RouteGroup("probes")
 
-    @routes.get("/livez", response_class=PlainTextResponse)
-    async def check_alive() -> str:
+    @routes.get("/livez")
+    async def check_alive() -> PlainTextResponse:
         """`ok` while the process answers at all."""
-        return "ok"
+        return PlainTextResponse("ok")
 
-    @routes.get("/readyz", response_class=PlainTextResponse, responses=problems(503))
-    async def check_ready() -> str:
+    @routes.get("/readyz")
+    async def check_ready() -> PlainTextResponse:
         """The same as /admin/v2/brokers/ready."""
-        return _ok(operations)
+        return PlainTextResponse(_ok(operations))
 
-    @routes.get("/status.html", response_class=PlainTextResponse, responses=problems(503))
-    async def check_status_page() -> str:
+    @routes.get("/status.html")
+    async def check_status_page() -> PlainTextResponse:
         """`OK` when ready: the page that load balancers in front of Pulsar ask for."""
-        return _ok(operations).upper()
+        return PlainTextResponse(_ok(operations).upper())
 
     return routes
 

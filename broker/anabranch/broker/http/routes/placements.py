@@ -2,42 +2,116 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
-from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import PlainTextResponse
+from msgspec import Meta
+from starlette.responses import PlainTextResponse, Response
 
-from anabranch.broker.errors import NotFoundError, PreconditionError
-from anabranch.broker.http.errors import problems
-from anabranch.broker.http.models.placements import (
+from anabranch.admin import (
     BrokerIsolationData,
     FailoverParameters,
     FailoverPolicy,
     FailureDomainData,
     IsolationData,
 )
-from anabranch.broker.http.routing import DecidingRoute, Home, Marked
+from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.http.errors import MalformedError
+from anabranch.broker.http.routing import BODY, Home, RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.placements import BrokerIsolation
 from anabranch.core import names
 from anabranch.core.balance.policies import IsolationPolicy
-from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind
+from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind, check_isolation
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.policies.patterns import check_patterns
 
-_POLICIES = "/clusters/{cluster}/namespaceIsolationPolicies"
-_DOMAINS = "/clusters/{cluster}/failureDomains"
-_GROUP = "/namespaces/{tenant}/{namespace}/antiAffinity"
-_Name = Annotated[str, Path(description="The policy's name.")]
+_CLUSTER: Final = "/clusters/{cluster}"
+_GroupName = Annotated[msgspec.Raw, BODY, Meta(description="Its name, as JSON or bare text.")]
+_GROUP: Final = "/namespaces/{tenant}/{namespace}/antiAffinity"
 
 
-def router(operations: Operations, cluster: str) -> APIRouter:
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request, in known fields."""
+
+
+class ParametersWanted(_Wanted):
+    """The condition on which other brokers than the primary ones help out.
+
+    Secondary brokers may be chosen while fewer primary ones than `min_limit` are there.
+    `usage_threshold` is in percent; it is kept, and decides nothing. Pulsar's clients send both as
+    text.
+    """
+
+    min_limit: int | str = 0
+    usage_threshold: int | str = 100
+
+
+class FailoverWanted(_Wanted):
+    """The answer to missing primary brokers."""
+
+    policy_type: Literal["min_available"] = "min_available"
+    parameters: ParametersWanted = msgspec.field(default_factory=ParametersWanted)
+
+
+class IsolationWanted(_Wanted):
+    """The brokers that the bundles of some namespaces belong to.
+
+    All are patterns of whole names: those of namespaces, and brokers' hosts or ids, host:port.
+    """
+
+    namespaces: list[str] = []
+    primary: list[str] = []
+    secondary: list[str] = []
+    auto_failover_policy: FailoverWanted = msgspec.field(default_factory=FailoverWanted)
+
+    def policy(self) -> IsolationPolicy:
+        """The policy, checked. Raises MalformedError."""
+        parameters = self.auto_failover_policy.parameters
+        found = IsolationPolicy(
+            namespaces=tuple(self.namespaces),
+            primary=tuple(self.primary),
+            secondary=tuple(self.secondary),
+            min_limit=_whole("min_limit", parameters.min_limit),
+            usage_threshold=_whole("usage_threshold", parameters.usage_threshold),
+        )
+        try:
+            check_isolation(
+                found.namespaces,
+                found.primary,
+                found.secondary,
+                found.min_limit,
+                found.usage_threshold,
+            )
+            check_patterns((*found.namespaces, *found.primary, *found.secondary))
+        except InvalidInputError as error:
+            raise MalformedError(f"the body is not of its form: {error}") from None
+        return found
+
+
+class DomainWanted(_Wanted):
+    """Brokers that fail together, by their ids, host:port."""
+
+    brokers: list[str]
+
+
+def _whole(name: str, value: int | str) -> int:
+    """Raises MalformedError."""
+    try:
+        return msgspec.convert(value, int, strict=False)
+    except msgspec.ValidationError:
+        raise MalformedError(
+            f"the body is not of its form: {name} is {value!r:.40}, which is no number"
+        ) from None
+
+
+def routes(operations: Operations, cluster: str) -> RouteGroup:
     """The routes of all three."""
-    routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2", tags=["placement policies"])
-    _add_isolation(routes, operations, cluster)
-    _add_domains(routes, operations, cluster)
-    _add_groups(routes, operations, cluster)
-    return routes
+    found = RouteGroup("placement policies", "/admin/v2")
+    _isolation(found, operations, cluster)
+    _domains(found, operations, cluster)
+    _groups(found, operations, cluster)
+    return found
 
 
 def _read(cluster: str, mine: str) -> None:
@@ -51,175 +125,130 @@ def _written(cluster: str, mine: str) -> None:
 
 
 def _data(policy: PlacementPolicy) -> IsolationData:
-    limits = FailoverParameters(min_limit=policy.min_limit, usage_threshold=policy.usage_threshold)
+    limits = FailoverParameters(policy.min_limit, policy.usage_threshold)
     return IsolationData(
         namespaces=list(policy.namespaces),
         primary=list(policy.primary),
         secondary=list(policy.secondary),
-        auto_failover_policy=FailoverPolicy(parameters=limits),
+        auto_failover_policy=FailoverPolicy("min_available", limits),
     )
 
 
 def _of_broker(found: BrokerIsolation) -> BrokerIsolationData:
-    return BrokerIsolationData(
-        brokerName=found.broker,
-        policyName=found.policy,
-        primary=found.is_primary,
-        namespaceRegex=list(found.namespaces),
-    )
+    return BrokerIsolationData(found.broker, found.policy, found.is_primary, list(found.namespaces))
 
 
-def _add_isolation(routes: APIRouter, operations: Operations, mine: str) -> None:
-    placements = operations.placements
+def _isolation(routes: RouteGroup, operations: Operations, mine: str) -> None:
+    placements, path = operations.placements, f"{_CLUSTER}/namespaceIsolationPolicies"
 
-    @routes.get(_POLICIES, dependencies=[Marked], responses=problems(404))
+    @routes.get(path)
     async def list_isolation_policies(cluster: str) -> dict[str, IsolationData]:
         """All isolation policies, by name."""
         _read(cluster, mine)
         found = placements.policies(PolicyKind.ISOLATION)
         return {name: _data(policy) for name, policy in found.items()}
 
-    @routes.get(f"{_POLICIES}/brokers", dependencies=[Marked], responses=problems(404))
+    @routes.get(f"{path}/brokers")
     async def list_isolated_brokers(cluster: str) -> list[BrokerIsolationData]:
         """The policies' words on the brokers that serve now."""
         _read(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of(operations.brokers())]
 
-    @routes.get(
-        f"{_POLICIES}/brokers/{{broker}}", dependencies=[Marked], responses=problems(404, 412)
-    )
+    @routes.get(f"{path}/brokers/{{broker}}")
     async def get_isolated_broker(cluster: str, broker: str) -> list[BrokerIsolationData]:
         """The policies' words on one broker, host:port, serving or not."""
         _read(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of([names.broker_id(broker)])]
 
-    @routes.get(f"{_POLICIES}/{{policy}}", dependencies=[Marked], responses=problems(404))
-    async def get_isolation_policy(cluster: str, policy: _Name) -> IsolationData:
+    @routes.get(f"{path}/{{policy}}")
+    async def get_isolation_policy(cluster: str, policy: str) -> IsolationData:
         """One isolation policy."""
         _read(cluster, mine)
         return _data(placements.policy(PolicyKind.ISOLATION, policy))
 
-    @routes.post(f"{_POLICIES}/{{policy}}", status_code=204, responses=problems(400, 412, 503, 504))
-    async def set_isolation_policy(cluster: str, policy: _Name, wanted: IsolationData) -> None:
+    @routes.post(f"{path}/{{policy}}")
+    async def set_isolation_policy(cluster: str, policy: str, wanted: IsolationWanted) -> None:
         """Creates an isolation policy, or replaces its content. Bundles are not moved by that."""
         _written(cluster, mine)
-        limits = wanted.auto_failover_policy.parameters
-        await placements.set_isolation(
-            policy,
-            IsolationPolicy(
-                namespaces=tuple(wanted.namespaces),
-                primary=tuple(wanted.primary),
-                secondary=tuple(wanted.secondary),
-                min_limit=limits.min_limit,
-                usage_threshold=limits.usage_threshold,
-            ),
-        )
+        await placements.set_isolation(policy, wanted.policy())
 
-    @routes.delete(
-        f"{_POLICIES}/{{policy}}", status_code=204, responses=problems(404, 412, 503, 504)
-    )
-    async def delete_isolation_policy(cluster: str, policy: _Name) -> None:
+    @routes.delete(f"{path}/{{policy}}")
+    async def delete_isolation_policy(cluster: str, policy: str) -> None:
         """Deletes an isolation policy."""
         _written(cluster, mine)
         await placements.delete(PolicyKind.ISOLATION, policy)
 
 
-def _add_domains(routes: APIRouter, operations: Operations, mine: str) -> None:
-    placements = operations.placements
+def _domains(routes: RouteGroup, operations: Operations, mine: str) -> None:
+    placements, path = operations.placements, f"{_CLUSTER}/failureDomains"
 
-    @routes.get(_DOMAINS, dependencies=[Marked], responses=problems(404))
+    @routes.get(path)
     async def list_failure_domains(cluster: str) -> dict[str, FailureDomainData]:
         """All failure domains, by name."""
         _read(cluster, mine)
         found = placements.policies(PolicyKind.DOMAIN)
-        return {name: FailureDomainData(brokers=list(each.brokers)) for name, each in found.items()}
+        return {name: FailureDomainData(list(each.brokers)) for name, each in found.items()}
 
-    @routes.get(f"{_DOMAINS}/{{domain}}", dependencies=[Marked], responses=problems(404))
+    @routes.get(f"{path}/{{domain}}")
     async def get_failure_domain(cluster: str, domain: str) -> FailureDomainData:
         """One failure domain."""
         _read(cluster, mine)
-        return FailureDomainData(brokers=list(placements.policy(PolicyKind.DOMAIN, domain).brokers))
+        return FailureDomainData(list(placements.policy(PolicyKind.DOMAIN, domain).brokers))
 
-    @routes.post(
-        f"{_DOMAINS}/{{domain}}", status_code=204, responses=problems(400, 409, 412, 503, 504)
-    )
-    async def set_failure_domain(cluster: str, domain: str, wanted: FailureDomainData) -> None:
+    @routes.post(f"{path}/{{domain}}")
+    async def set_failure_domain(cluster: str, domain: str, wanted: DomainWanted) -> None:
         """Creates a failure domain, or replaces its brokers; each is in one domain at most."""
         _written(cluster, mine)
         await placements.set_domain(domain, wanted.brokers)
 
-    @routes.delete(
-        f"{_DOMAINS}/{{domain}}", status_code=204, responses=problems(404, 412, 503, 504)
-    )
+    @routes.delete(f"{path}/{{domain}}")
     async def delete_failure_domain(cluster: str, domain: str) -> None:
         """Deletes a failure domain; its brokers stay."""
         _written(cluster, mine)
         await placements.delete(PolicyKind.DOMAIN, domain)
 
 
-_FOUND: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The group's name, as bare text.", "content": {"text/plain": {}}},
-    204: {"description": "It is in none."},
-}
-
-_GROUP_BODY: Final = {
-    "required": True,
-    "description": "Its name, as JSON or, as Pulsar's Java client sends it, as bare text.",
-    "content": {"application/json": {"schema": {"type": "string"}}},
-}
-
-
-def _text(body: bytes) -> str:
-    """A name as a client sends it. Raises RequestValidationError."""
+def _text(body: msgspec.Raw) -> str:
+    """A name as JSON or, as Pulsar's Java client sends it, as bare text. Raises MalformedError."""
     try:
-        if body.lstrip()[:1] in (b'"', b"{", b"["):
+        if bytes(body).lstrip()[:1] in (b'"', b"{", b"["):
             return msgspec.json.decode(body, type=str)
-        return body.decode().strip()
+        return bytes(body).decode().strip()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        fault = {"type": "json_invalid", "loc": ("body", 0), "ctx": {"error": str(error)}}
-        raise RequestValidationError([fault]) from None
+        raise MalformedError(f"the body is not JSON: {error}; send valid JSON") from None
 
 
-def _add_groups(routes: APIRouter, operations: Operations, mine: str) -> None:
+def _groups(routes: RouteGroup, operations: Operations, mine: str) -> None:
     placements = operations.placements
 
-    @routes.get(_GROUP, dependencies=[Marked], responses={**_FOUND, **problems(404, 412)})
+    @routes.get(_GROUP)
     async def get_anti_affinity_group(home: Home) -> Response:
-        """The anti-affinity group of a namespace."""
+        """The anti-affinity group of a namespace, as bare text; 204 where it is in none."""
         group = placements.group(home)
         return PlainTextResponse(group) if group else Response(status_code=204)
 
-    @routes.post(
-        _GROUP,
-        status_code=204,
-        responses=problems(400, 404, 412, 503, 504),
-        openapi_extra={"requestBody": _GROUP_BODY},
-    )
-    async def set_anti_affinity_group(home: Home, request: Request) -> None:
+    @routes.post(_GROUP)
+    async def set_anti_affinity_group(home: Home, group: _GroupName) -> None:
         """Puts a namespace into an anti-affinity group: its bundles keep apart from those of the
         group's other namespaces.
         """
-        group = _text(await request.body())
-        if not group:
+        name = _text(group)
+        if not name:
             raise PreconditionError(
                 "anti-affinity group can't be empty; DELETE takes it out of one"
             )
-        await placements.set_group(home, group)
+        await placements.set_group(home, name)
 
-    @routes.delete(_GROUP, status_code=204, responses=problems(404, 412, 503, 504))
+    @routes.delete(_GROUP)
     async def remove_anti_affinity_group(home: Home) -> None:
         """Takes a namespace out of its anti-affinity group."""
         await placements.set_group(home, "")
 
-    @routes.get(
-        "/namespaces/{cluster}/antiAffinity/{group}",
-        dependencies=[Marked],
-        responses=problems(404),
-    )
+    @routes.get("/namespaces/{cluster}/antiAffinity/{group}")
     async def get_anti_affinity_namespaces(
         cluster: str,
         group: str,
-        tenant: Annotated[str, Query(description="Only namespaces of this tenant.")] = "",
+        tenant: Annotated[str, Meta(description="Only namespaces of this tenant.")] = "",
     ) -> list[str]:
         """The namespaces of an anti-affinity group."""
         _read(cluster, mine)

@@ -2,81 +2,55 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query, Response
-from fastapi.responses import JSONResponse
-from pydantic import Field
+import msgspec
+from msgspec import Meta
 
+from anabranch.admin import DeadLetterPolicy, SubscriptionType
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.http.errors import problems
-from anabranch.broker.http.models.wanted import Wanted
-from anabranch.broker.http.routes.topics import PREFIX
-from anabranch.broker.http.routing import DecidingRoute, TopicName
+from anabranch.broker.http.routing import Named, RouteGroup, TopicName
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.subscriptions.changes import DeadLetterSettings
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
-from anabranch.core.entities.subscription import DELIVERIES, DELIVERIES_MAX, SubscriptionKind
+from anabranch.core.entities.subscription import DELIVERIES, SubscriptionKind
 
-_TIMESTAMP_MAX: Final = 2**62
 
+class DeadLettersWanted(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A queue's topic for messages that it cannot process, and its number of tries; ours.
+
+    The topic is a scalable one, made if it is not there; TOPIC-SUBSCRIPTION-DLQ if left.
+    """
+
+    dead_letter_topic: str = ""
+    max_deliveries: int = DELIVERIES
+
+
+_Type = Annotated[SubscriptionType, Named("type")]
 _Timestamp = Annotated[
-    int | None,
-    Query(ge=0, le=_TIMESTAMP_MAX, description="Milliseconds since 1970, of the messages."),
+    Annotated[int, Meta(ge=0, le=2**62)] | None,
+    Meta(description="Milliseconds since 1970, of the messages."),
 ]
+_Position = Annotated[Literal["earliest", "latest"] | None, Meta(description="Instead of a time.")]
+_ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}  # the ends of every segment; ours
+_PATH: Final = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
 
 
-class SubscriptionType(Enum):
-    """Pulsar's names of the types; CHECKPOINT is ours."""
-
-    STREAM = "STREAM"
-    QUEUE = "QUEUE"
-    CHECKPOINT = "CHECKPOINT"
-
-
-class DeadLetters(Wanted, strict=False):
-    """A queue's topic for messages that it cannot process, and its number of tries; ours."""
-
-    deadLetterTopic: str = Field(
-        "", description="A scalable topic, made if it is not there; TOPIC-SUBSCRIPTION-DLQ if left."
-    )
-    maxDeliveries: int = Field(
-        DELIVERIES,
-        description=f"Deliveries of a message before it goes there: 1 to {DELIVERIES_MAX}",
-    )
-
-
-class Position(Enum):
-    """The two ends of every segment; ours."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-_Position = Annotated[Position | None, Query(description="Instead of a time.")]
-_ENDS: Final = {Position.EARLIEST: EARLIEST, Position.LATEST: LATEST}
-
-
-def router(topics: TopicOperations, guard: AccessGuard | None) -> APIRouter:
+def routes(topics: TopicOperations, guard: AccessGuard | None) -> RouteGroup:
     """All routes of subscriptions. `guard`: asked of topics of dead letters as well."""
-    routes = APIRouter(route_class=DecidingRoute, prefix=PREFIX, tags=["scalable topics"])
-    _existence(routes, topics)
-    _positions(routes, topics)
-    _dead_letters(routes, topics, guard)
-    return routes
+    found = RouteGroup("scalable topics", f"/admin/v2/scalable{_PATH}")
+    _subscriptions(found, topics)
+    _dead_letters(found, topics, guard)
+    return found
 
 
-def _existence(routes: APIRouter, topics: TopicOperations) -> None:
-    path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
-    refusals = problems(307, 400, 404, 412, 500, 503, 504)
-
-    @routes.put(path, status_code=204, responses=refusals)
+def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
+    @routes.put("")
     async def create_subscription(
         name: TopicName,
         subscription: str,
-        kind: Annotated[SubscriptionType, Query(alias="type")] = SubscriptionType.STREAM,
+        kind: _Type = "STREAM",
         timestamp: _Timestamp = None,
         position: _Position = None,
     ) -> None:
@@ -92,24 +66,19 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
         await topics.controlled(name)
         at = timestamp if position is None else _ENDS[position]
         start_ms = EARLIEST if at is None else at
-        await topics.consumers.create(name, subscription, SubscriptionKind[kind.value], start_ms)
+        await topics.consumers.create(name, subscription, SubscriptionKind[kind], start_ms)
 
-    @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
+    @routes.delete("")
     async def delete_subscription(
         name: TopicName,
         subscription: str,
-        force: Annotated[bool, Query(description="Also if it has consumers.")] = False,
+        force: Annotated[bool, Meta(description="Also if it has consumers.")] = False,
     ) -> None:
         """Deletes a subscription and its positions; force ends its consumers' sessions, too."""
         await topics.controlled(name)
         await topics.consumers.delete(name, subscription, force=force)
 
-
-def _positions(routes: APIRouter, topics: TopicOperations) -> None:
-    path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
-    refusals = problems(307, 400, 404, 409, 412, 500, 503, 504)
-
-    @routes.post(path + "/seek", status_code=204, responses=refusals)
+    @routes.post("/seek")
     async def seek_subscription(
         name: TopicName,
         subscription: str,
@@ -126,41 +95,33 @@ def _positions(routes: APIRouter, topics: TopicOperations) -> None:
         to = timestamp if position is None else _ENDS[position]
         await topics.resets.reset(name, subscription, EARLIEST if to is None else to)
 
-    @routes.post(path + "/skip-all", status_code=204, responses=refusals)
+    @routes.post("/skip-all")
     async def skip_all(name: TopicName, subscription: str) -> None:
         """Leaves out all that is in the topic now; its consumers subscribe again."""
         await topics.controlled(name)
         await topics.resets.reset(name, subscription, LATEST)
 
 
-def _dead_letters(routes: APIRouter, topics: TopicOperations, guard: AccessGuard | None) -> None:
-    path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}/deadLetterPolicy"
-    refusals = problems(307, 403, 404, 412, 500, 503, 504)
-    found: dict[int | str, dict[str, Any]] = {
-        200: {"model": DeadLetters},
-        204: {"description": "It has none."},
-    }
+def _dead_letters(routes: RouteGroup, topics: TopicOperations, guard: AccessGuard | None) -> None:
+    path = "/deadLetterPolicy"
 
-    @routes.get(path, responses={**found, **problems(307, 404, 412)})
-    async def get_dead_letter_policy(name: TopicName, subscription: str) -> Response:
-        """A queue subscription's topic for messages that it cannot process."""
+    @routes.get(path)
+    async def get_dead_letter_policy(name: TopicName, subscription: str) -> DeadLetterPolicy | None:
+        """A queue subscription's topic for messages that it cannot process; 204 for none."""
         await topics.controlled(name, reading=True)
         policy = topics.dead_letters.of(name, subscription)
-        if policy is None:
-            return Response(status_code=204)
-        said = DeadLetters(deadLetterTopic=policy.topic, maxDeliveries=policy.deliveries_max)
-        return JSONResponse(said.model_dump())
+        return None if policy is None else DeadLetterPolicy(policy.topic, policy.deliveries_max)
 
-    @routes.put(path, status_code=204, responses=refusals)
+    @routes.put(path)
     async def set_dead_letter_policy(
-        name: TopicName, subscription: str, policy: DeadLetters
+        name: TopicName, subscription: str, policy: DeadLettersWanted
     ) -> None:
         """Lets a queue subscription put aside messages that were delivered so often in vain."""
         await topics.controlled(name)
-        given = DeadLetterSettings(policy.deadLetterTopic, policy.maxDeliveries)
+        given = DeadLetterSettings(policy.dead_letter_topic, policy.max_deliveries)
         await topics.dead_letters.set(name, subscription, given, guard)
 
-    @routes.delete(path, status_code=204, responses=refusals)
+    @routes.delete(path)
     async def remove_dead_letter_policy(name: TopicName, subscription: str) -> None:
         """Puts nothing aside any more: Kafka discards messages delivered ten times in vain."""
         await topics.controlled(name)

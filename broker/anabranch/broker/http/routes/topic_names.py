@@ -12,7 +12,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.errors import OverloadedError
@@ -58,17 +59,16 @@ async def names_response(
     request: Request,
     limit: int | None,
     after: str,
-    headers: Mapping[str, str],
 ) -> NamesResponse:
     """All names, or those behind `after`, at most `limit`; then it says where there are more."""
     names = await find()
     at = bisect_right(names, after)
     if limit is None:
-        return NamesResponse(names[at:], limiter, headers)
+        return NamesResponse(names[at:], limiter, {})
     page = names[at : at + limit]
     while len(page) > 1 and _size(page) > PAGE_BYTES:
         del page[len(page) // 2 :]
-    told = dict(headers)
+    told = {}
     if page and page[-1] != names[-1]:
         given = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
         query = urlencode([*given, ("after", page[-1])])

@@ -1,27 +1,77 @@
-"""A topic's statistics as its controller knows them."""
+"""A topic's layout and its statistics, as its controller knows them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-import msgspec
-
-from anabranch.broker.http.models.topics import SegmentDetail
+from anabranch import admin
+from anabranch.admin import (
+    AutoScaleOverride,
+    AutoScaleStats,
+    ConsumerStats,
+    HashRange,
+    Layout,
+    LoadStats,
+    OpenTransaction,
+    PolicyField,
+    Segment,
+    SegmentDetail,
+    SegmentStats,
+    SubscriptionStats,
+    SubscriptionType,
+    TopicStats,
+)
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.subscriptions.backlogs import Backlog, HeldSegments
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.autoscale.policy import override_of
 from anabranch.core.autoscale.schedule import demand_of, evaluate
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription
-from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.topic import ScalableTopic, properties_dict
+from anabranch.core.hashing import bucket_starts
 from anabranch.core.names import full_name
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 
 
-async def stats_body(topics: TopicOperations, name: str) -> bytes:
-    """`TopicStats` as JSON. Raises NotFoundError."""
+def layout_of(topic: ScalableTopic) -> Layout:
+    """The DAG of the topic's segments."""
+    override = cast(AutoScaleOverride, dict(override_of(topic.auto_scale)))
+    return Layout(
+        epoch=topic.epoch,
+        next_segment_id=topic.next_segment_id,
+        segments={part.segment_id: segment_of(part) for part in topic.segments},
+        properties=properties_dict(topic.properties),
+        auto_scale_policy=override or None,
+    )
+
+
+def segment_of(part: SegmentInfo) -> Segment:
+    """One segment of a layout."""
+    return Segment(
+        segment_id=part.segment_id,
+        hash_range=HashRange(part.start, part.end),
+        state=part.state.name,
+        parent_ids=list(part.parent_ids),
+        child_ids=list(part.child_ids),
+        created_at_epoch=part.created_at_epoch,
+        sealed_at_epoch=part.sealed_at_epoch,
+        created_at_ms=part.created_at_ms,
+        sealed_at_ms=-1 if part.is_active else part.sealed_at_ms,
+        entry_bucket_splits=list(bucket_starts(part.buckets)),
+        end_offsets=list(part.end_offsets),
+        sealed=not part.is_active,
+        active=part.is_active,
+        root=not part.parent_ids,
+        leaf=not part.child_ids,
+        legacy=False,
+    )
+
+
+async def topic_stats(topics: TopicOperations, name: str) -> TopicStats:
+    """The topic's statistics. Raises NotFoundError."""
     topic = topics.topic(name)
     subscriptions = topics.subscriptions(name)
     known = {each: said for each, said, _ in subscriptions}
@@ -30,56 +80,49 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
     service = topics.access.service
     loads = service.load(name, topic.incarnation) or {}
     active = len(topic.layout.active)
-    return msgspec.json.encode(
-        {
-            "epoch": topic.epoch,
-            "totalSegments": len(topic.segments),
-            "activeSegments": active,
-            "sealedSegments": len(topic.segments) - active,
-            "segments": {
-                str(part.segment_id): _segment(
-                    topics, name, topic, part, loads.get(part.segment_id), held
-                )
-                for part in topic.segments
-            },
-            "subscriptions": {
-                each: _subscription(
-                    kafka_group(service.prefix, name, each, said.group_offset),
-                    said,
-                    consumers,
-                    backlogs[each],
-                )
-                for each, said, consumers in subscriptions
-            },
-            "operation": topic.operation.name,
-            "lastFailure": service.failures.why(name),
-            "openTransactionsUnknown": held.unknown,
-            "autoScale": _auto_scale(topics, name, topic),
-        }
+    return TopicStats(
+        epoch=topic.epoch,
+        total_segments=len(topic.segments),
+        active_segments=active,
+        sealed_segments=len(topic.segments) - active,
+        segments={
+            part.segment_id: SegmentStats(
+                **_segment(topics, name, topic, part, loads.get(part.segment_id), held)
+            )
+            for part in topic.segments
+        },
+        subscriptions={
+            each: _subscription(
+                kafka_group(service.prefix, name, each, said.group_offset),
+                said,
+                consumers,
+                backlogs[each],
+            )
+            for each, said, consumers in subscriptions
+        },
+        operation=topic.operation.name,
+        last_failure=service.failures.why(name),
+        open_transactions_unknown=held.unknown,
+        auto_scale=_auto_scale(topics, name, topic),
     )
 
 
 def _subscription(
     group: str, known: Subscription, consumers: Mapping[str, bool], backlog: Backlog
-) -> dict[str, Any]:
-    """Returns `SubscriptionStats` as plain JSON values.
-
-    `consumers`: names, each with True if the consumer is connected.
-    """
-    return {
-        "type": known.kind.name,
-        "consumerCount": len(consumers),
-        "consumers": [
-            {"consumerName": one, "connected": connected} for one, connected in consumers.items()
-        ],
-        "msgBacklog": backlog.messages,
-        "segments": {str(each): count for each, count in backlog.segments.items()},
-        "backlogUnknown": backlog.unknown,
-        "drainedSegments": known.drained,
-        "groupId": group,
-        "deadLetterTopic": full_name(known.dead_letter) if known.dead_letter else "",
-        "maxDeliveries": known.deliveries_max,
-    }
+) -> SubscriptionStats:
+    """`consumers`: names, each with True if the consumer is connected."""
+    return SubscriptionStats(
+        type=cast(SubscriptionType, known.kind.name),
+        consumer_count=len(consumers),
+        consumers=[ConsumerStats(one, connected) for one, connected in consumers.items()],
+        msg_backlog=backlog.messages,
+        segments=dict(backlog.segments),
+        backlog_unknown=backlog.unknown,
+        drained_segments=list(known.drained),
+        group_id=group,
+        dead_letter_topic=full_name(known.dead_letter) if known.dead_letter else "",
+        max_deliveries=known.deliveries_max,
+    )
 
 
 def _segment(
@@ -90,72 +133,70 @@ def _segment(
     load: SegmentLoad | None,
     held: HeldSegments,
 ) -> dict[str, Any]:
-    """`SegmentStats` as plain JSON values."""
+    """The fields of one segment's statistics, alone or among the topic's."""
     service = topics.access.service
     where = kafka_topic(service.prefix, name, topic.incarnation, part)
     copies = service.placement.copies_of(topic.incarnation, part.segment_id)
     return {
-        "hashRange": {"start": part.start, "end": part.end},
+        "hash_range": HashRange(part.start, part.end),
         "name": segment_topic(name, part),
         "state": part.state.name,
-        "kafkaTopic": where,
-        "entryBuckets": part.buckets,
-        "kafkaLeaders": [each.leader for each in copies],
-        "kafkaReplicas": sorted({broker for each in copies for broker in each.replicas}),
+        "kafka_topic": where,
+        "entry_buckets": part.buckets,
+        "kafka_leaders": [each.leader for each in copies],
+        "kafka_replicas": sorted({broker for each in copies for broker in each.replicas}),
         "findings": topics.looks.of(name, topic.incarnation, part.segment_id),
         "load": None if load is None else _load(load),
-        "openTransactions": [
-            {"bucket": bucket, "startOffset": start}
+        "open_transactions": [
+            OpenTransaction(bucket, start)
             for (number, bucket), start in sorted(held.starts.items())
             if number == part.segment_id
         ],
     }
 
 
-def _load(load: SegmentLoad) -> dict[str, Any]:
-    """`LoadStats` as plain JSON values."""
+def _load(load: SegmentLoad) -> LoadStats:
     estimates = zip(("bytesRateIn", "bytesRateOut"), load.estimated, strict=True)
-    return {
-        "msgRateIn": load.msg_rate_in,
-        "bytesRateIn": load.bytes_rate_in,
-        "msgRateOut": load.msg_rate_out,
-        "bytesRateOut": load.bytes_rate_out,
-        "modifiedMs": load.modified_ms,
-        "estimated": [rate for rate, is_one in estimates if is_one],
-    }
+    return LoadStats(
+        msg_rate_in=load.msg_rate_in,
+        bytes_rate_in=load.bytes_rate_in,
+        msg_rate_out=load.msg_rate_out,
+        bytes_rate_out=load.bytes_rate_out,
+        modified_ms=load.modified_ms,
+        estimated=[rate for rate, is_one in estimates if is_one],
+    )
 
 
-def _auto_scale(topics: TopicOperations, name: str, topic: ScalableTopic) -> dict[str, Any]:
-    """`AutoScaleStats` as plain JSON values. Raises NotFoundError."""
+def _auto_scale(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleStats:
+    """Raises NotFoundError."""
     service = topics.access.service
     effective, at_ms = topics.policies.effective(name), service.runtime.log_ms
     values, demand = effective.values, demand_of(service.runtime.view, name)
     loads = service.load(name, topic.incarnation)
     now = evaluate(effective, topic, topic.layout, loads, demand, at_ms)
-    return {
-        "policy": {
-            field: {"value": values[field], "level": level.value}
+    return AutoScaleStats(
+        policy={
+            field: PolicyField(values[field], level.value)
             for field, level in effective.origins.items()
         },
-        "fault": effective.fault,
-        "now": _decision(at_ms, None, now),
-        "decisions": [
+        fault=effective.fault,
+        now=_decision(at_ms, None, now),
+        decisions=[
             _decision(each.at_ms, each.trigger.value, each.decision)
             for each in reversed(service.scaling.decisions(name))
         ],
-    }
+    )
 
 
-def _decision(at_ms: int, trigger: str | None, decision: Decision) -> dict[str, Any]:
-    """`DecisionStats` as plain JSON values."""
+def _decision(at_ms: int, trigger: str | None, decision: Decision) -> admin.Decision:
     reason = decision.blocked if isinstance(decision, NoAction) else decision.reason
-    return {
-        "atMs": at_ms,
-        "trigger": trigger,
-        "action": describe(decision),
-        "reason": reason.value if reason is not None else None,
-        "why": decision.why,
-    }
+    return admin.Decision(
+        at_ms=at_ms,
+        trigger=trigger,
+        action=describe(decision),
+        reason=reason.value if reason is not None else None,
+        why=decision.why,
+    )
 
 
 async def segment_detail(
@@ -169,10 +210,10 @@ async def segment_detail(
     load = (service.load(name, topic.incarnation) or {}).get(part.segment_id)
     return SegmentDetail(
         **_segment(topics, name, topic, part, load, held),
-        segmentId=part.segment_id,
-        parentIds=list(part.parent_ids),
-        childIds=list(part.child_ids),
-        openTransactionsUnknown=held.unknown,
+        segment_id=part.segment_id,
+        parent_ids=list(part.parent_ids),
+        child_ids=list(part.child_ids),
+        open_transactions_unknown=held.unknown,
         subscriptions={
             each: backlog.segments.get(part.segment_id) for each, backlog in backlogs.items()
         },

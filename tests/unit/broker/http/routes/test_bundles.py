@@ -83,7 +83,7 @@ async def test_what_cannot_be_done_to_a_bundle_is_refused(node: HttpNode) -> Non
         (at_positions, None, 412, "splitBoundaries must not be empty"),
         (at_positions, [0x40000000], 412, "strictly inside"),
         (at_positions, [-1], 412, "outside the ring"),
-        (at_positions, ["1"], 400, "integer"),
+        (at_positions, ["1"], 400, "`int`"),
     ):
         assert named in await put(node, path, status, body), (path, body)
     for path in (f"{UNIT}/unload", f"{UNIT}/split", "unload"):

@@ -60,7 +60,7 @@ async def test_what_no_policy_can_say_is_refused_by_name(node: HttpNode) -> None
         ({"auto_failover_policy": {"policy_type": "none"}}, "policy_type"),
         ({"auto_failover_policy": {"parameters": {"min_limit": -1}}}, "min_limit -1"),
         ({"auto_failover_policy": {"parameters": {"usage_threshold": "x"}}}, "usage_threshold"),
-        ({"unload_scope": "all"}, "'unload_scope' is not known"),
+        ({"unload_scope": "all"}, "unknown field `unload_scope`"),
     ):
         refused(await node.http.post(GOLD, json={**POLICY, **change}), 400, said)
     assert len(node.cluster.entries) == before

@@ -1,8 +1,8 @@
-"""Reads that are answered in front of the application: look-ups, and layouts."""
+"""Look-ups, and layouts."""
 
 import asyncio
 
-from anabranch.broker.http.routes.reads import LOOKUP_PREFIX
+from anabranch.broker.http.lookups import LOOKUP_PREFIX
 from anabranch.core.ring import parse_range, topic_hash
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import WAIT_S, until

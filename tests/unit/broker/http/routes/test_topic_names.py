@@ -109,7 +109,7 @@ async def test_a_page_is_as_long_as_its_memory_and_says_where_the_rest_is() -> N
         assert 0 < held[0] == held[1] <= 256 << 10
         body.extend(message.get("body", b""))
 
-    page = await names_response(find, limiter, request, 50_000, "", {})
+    page = await names_response(find, limiter, request, 50_000, "")
     names = []
     await page({"type": "http"}, AsyncMock(), send)
     found = json.loads(body)

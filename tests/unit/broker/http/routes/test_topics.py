@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch.broker.http.models.topics import LayoutBody
+import msgspec
+
+from anabranch.broker.http.routes.topic_stats import segment_of
+from anabranch.core.entities.layout import SegmentLayout
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import until
 from support.scalable import HOME, TOPIC, created, layout, refused
@@ -13,7 +16,6 @@ async def test_a_new_topic_has_the_layout_of_the_seed(node: HttpNode) -> None:
     answer = await node.http.put(TOPIC, params={"numInitialSegments": 2}, json={"team": "blue"})
     assert (answer.status_code, answer.content) == (204, b"")
     body = await layout(node)
-    LayoutBody.model_validate(body, extra="forbid")
     assert set(body) == {"epoch", "nextSegmentId", "segments", "properties"}
     assert (body["epoch"], body["nextSegmentId"]) == (0, 2)
     assert body["properties"] == {"team": "blue"}
@@ -163,3 +165,18 @@ async def test_subscriptions_come_and_go_and_are_counted(node: HttpNode) -> None
     assert (await http.delete(f"{TOPIC}/subscriptions/stream")).status_code == 204
     await until(lambda: node.cluster.segments.deleted_groups == {found["stream"]["groupId"]})
     refused(await http.delete(f"{TOPIC}/subscriptions/stream"), 404, "Subscription not found")
+
+
+def test_a_layout_is_written_to_the_letter_of_pip_468() -> None:
+    """Its names and order; what is added comes after them, and all of it is read again."""
+    made = SegmentLayout.initial(1, bucket_budget=3)
+    made = made.replaced((0,), made.split_children(0), {0: (5, 6, 7)}, 1234)
+    written = [msgspec.to_builtins(segment_of(part)) for part in made.segments.values()]
+    names = ["segmentId", "hashRange", "state", "parentIds", "childIds", "createdAtEpoch"]
+    for part in written:
+        assert list(part)[:7] == [*names, "sealedAtEpoch"]
+    segments = {str(part["segmentId"]): part for part in written}
+    read = {"epoch": made.epoch, "nextSegmentId": made.next_segment_id, "segments": segments}
+    again = SegmentLayout.from_metadata(read)
+    assert (again.epoch, [*again.active]) == (made.epoch, [*again.active])
+    assert again.segments[0].end_offsets == (5, 6, 7)

@@ -1,1 +1,0 @@
-"""The description of the REST interface: OpenAPI, and a page made of it."""

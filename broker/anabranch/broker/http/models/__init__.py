@@ -1,1 +1,0 @@
-"""Bodies of requests and answers, by the field names of Pulsar's REST."""
