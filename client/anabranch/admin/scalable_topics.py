@@ -242,17 +242,17 @@ class ScalableTopics(Resource[TransportT]):
         return Call("DELETE", _subscription(topic, subscription, "deadLetterPolicy"))
 
     # --- single segments -----------------------------------------------------------------------
-    # Segments come and go by records of the log, so most of these only say whether something
-    # holds; docs/rest.md has the cases.
+    # Segments come and go by records of the log, so nodes refuse most of these with the way to do
+    # it on the topic; docs/rest.md has the cases.
 
     @RestMethod
     def create_segment(self, segment_topic: str, subscriptions: Sequence[str] = ()) -> Call[None]:
-        """Checks that the segment exists, with these subscriptions."""
+        """Always refused: creating the topic, split, merge and rebucket make segments."""
         return Call("PUT", _segment(segment_topic), body=list(subscriptions) or None)
 
     @RestMethod
     def terminate_segment(self, segment_topic: str) -> Call[None]:
-        """Checks that the segment is sealed."""
+        """Always refused: a split, merge or rebucket seals it."""
         return Call("POST", _segment(segment_topic, "terminate"))
 
     @RestMethod
@@ -266,12 +266,12 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def create_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
-        """Checks that the subscription exists."""
+        """Always refused: create it on the topic."""
         return Call("PUT", _of_segment(segment_topic, subscription))
 
     @RestMethod
     def delete_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
-        """Checks that the subscription does not exist."""
+        """Always refused: delete it on the topic."""
         return Call("DELETE", _of_segment(segment_topic, subscription))
 
     @RestMethod
@@ -293,7 +293,7 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def skip_all_of_segment(self, segment_topic: str, subscription: str) -> Call[None]:
-        """Checks that the subscription has nothing left to read in the segment."""
+        """Always refused: skip all on the topic."""
         return Call("POST", _of_segment(segment_topic, subscription, "skip-all"))
 
 

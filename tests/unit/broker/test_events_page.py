@@ -13,7 +13,7 @@ from anabranch.channel.load.soft_state import SoftStateTopic
 from anabranch.core.entities.unit import Move
 
 ROOT = Path(__file__).parents[3]
-_PARTS = ("broker", "channel")
+_PARTS = ("broker", "proxy", "channel")
 _OF_THE_WIRE = (
     "server/server.py",
     "server/gate.py",

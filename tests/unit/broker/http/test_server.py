@@ -210,7 +210,7 @@ async def test_a_body_that_cannot_be_read_is_refused_with_its_place(node: HttpNo
         (b"{", "application/json", 400, "the body is not JSON"),
         (b"{}", "text/plain", 415, "Content-Type: application/json"),
         (b"\xff\xfe", "application/json", 400, "body"),
-        (b" " * ((1 << 20) + 1), "application/json", 413, "more than 524288 bytes"),
+        (b" " * ((1 << 20) + 1), "application/json", 413, "more than 1048576 bytes"),
     ):
         headers = {"content-type": kind}
         answer = await node.http.put("/admin/v2/tenants/acme", content=content, headers=headers)

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.admin import Layout
-from anabranch.broker.http.routes import topics
+from anabranch.broker.http import lookups as reads
 from anabranch.broker.http.routes.topic_stats import layout_of
 from anabranch.broker.load.traffic import TrafficGrowth
 from anabranch.broker.settings import Settings
@@ -55,7 +55,7 @@ async def test_for_who_may_not_see_a_topic_nothing_is_looked_for(
         return layout_of(topic)
 
     async with furnished_node(tmp_path) as node:
-        monkeypatch.setattr(topics, "layout_of", counted)
+        monkeypatch.setattr(reads, "layout_of", counted)
         known = node.node.metrics.fast_lookups
         asked = pb.CommandLookupTopic(topic="topic://acme/shop/orders", request_id=1)
         for role, status, layouts, lookups in ((STRANGER, 404, 0, 0), (BOSS, 200, 1, 2)):

@@ -8,7 +8,7 @@ topic's segments. So a call that would part them is refused, with the way to do 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 from msgspec import Meta
 
@@ -19,6 +19,7 @@ from anabranch.core.names import full_name
 
 _SUBSCRIPTION: Final = "/subscription/{subscription}"
 _ONE: Final = "a subscription is one for all segments of its topic: "
+_Timestamp = Annotated[int, Meta(ge=0, description="Milliseconds since 1970.")]
 _Force = Annotated[bool, Meta(description="Accepted; a needed segment stays.")]
 
 
@@ -41,10 +42,16 @@ def routes(topics: TopicOperations) -> RouteGroup:
         ),
         (found.put, _SUBSCRIPTION, "create_segment_subscription", f"{_ONE}create it there"),
         (found.delete, _SUBSCRIPTION, "delete_segment_subscription", f"{_ONE}delete it there"),
-        (found.post, f"{_SUBSCRIPTION}/seek", "seek_segment_subscription", f"{_ONE}seek it there"),
         (found.post, f"{_SUBSCRIPTION}/skip-all", "skip_all_of_segment", f"{_ONE}skip all there"),
     ):
         add(end)(_refusing(topics, operation, way))
+
+    @found.post(f"{_SUBSCRIPTION}/seek")
+    async def seek_segment_subscription(
+        name: TopicName, descriptor: str, timestamp: _Timestamp
+    ) -> None:
+        """Refused: one segment alone would be read out of the DAG's order."""
+        _refuse(topics, name, descriptor, f"{_ONE}seek it there")
 
     @found.delete("")
     async def delete_segment(name: TopicName, descriptor: str, force: _Force = False) -> None:
@@ -71,10 +78,14 @@ def routes(topics: TopicOperations) -> RouteGroup:
 
 
 def _refusing(topics: TopicOperations, operation: str, way: str) -> Callable[..., Awaitable[None]]:
-    async def refuse(name: TopicName, descriptor: str) -> None:
-        topics.must_have_segment(name, descriptor)
-        raise PreconditionError(f"segment {descriptor} of {full_name(name)}: {way}")
+    async def refused(name: TopicName, descriptor: str) -> None:
+        _refuse(topics, name, descriptor, way)
 
-    refuse.__name__ = operation
-    refuse.__doc__ = f"Refused: {way}."
-    return refuse
+    refused.__name__ = operation
+    refused.__doc__ = f"Refused: {way}."
+    return refused
+
+
+def _refuse(topics: TopicOperations, name: str, descriptor: str, way: str) -> NoReturn:
+    topics.must_have_segment(name, descriptor)
+    raise PreconditionError(f"segment {descriptor} of {full_name(name)}: {way}")

@@ -72,7 +72,9 @@ async def test_single_segments_are_not_changed_behind_the_logs_back(node: HttpNo
     refused(await http.put(wrong), 412, "hexStart-hexEnd-id")
     refused(await http.post(f"{active}/terminate"), 412, "when others take over")
     for verb, end in (("PUT", ""), ("DELETE", ""), ("POST", "/seek"), ("POST", "/skip-all")):
-        answer = await http.request(verb, f"{active}/subscription/billing{end}")
+        answer = await http.request(
+            verb, f"{active}/subscription/billing{end}", params={"timestamp": 1}
+        )
         refused(answer, 412, "one for all segments of its topic")
     for answer in (await http.put(unknown), await http.post(f"{unknown}/terminate")):
         refused(answer, 404, "Segment topic not found")
