@@ -7,11 +7,12 @@ from __future__ import annotations
 import asyncio
 import resource
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
@@ -231,8 +232,8 @@ class HalfSealed:
         self.go_on = threading.Event()
         probe = Sealer._probe
 
-        def held(sealer: Sealer, places: Sequence[tuple[str, int]], deadline: Deadline) -> bool:
-            refused = probe(sealer, places, deadline)
+        def held(sealer: Sealer, *asked: Any) -> bool:
+            refused = probe(sealer, *asked)
             self.reached.set()
             assert self.go_on.wait(WAIT_S)
             return refused

@@ -93,7 +93,7 @@ TARGETS: Final = (
     ),
     Target(
         "sealing",
-        ("channel/segments/sealing.py", "channel/segments/copies.py"),
+        ("channel/segments/seal*.py", "channel/segments/copies.py"),
         ("unit/channel/segments/test_sealing.py",),
     ),
     Target("heartbeats", ("channel/heartbeats.py",), ("unit/channel/test_heartbeats.py",)),

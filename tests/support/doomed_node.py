@@ -21,7 +21,7 @@ class Point(Enum):
     """What is logged or done in Kafka when the node ends."""
 
     SEALING_LOGGED = (SegmentAdmin, "seal", False)
-    LIMIT_SET = (Sealer, "_configure", True)
+    LIMIT_SET = (Sealer, "_await_copies", False)
     ONE_PARTITION_REFUSES = (Sealer, "_probe", True)
     TOPICS_DELETED = (SegmentAdmin, "delete", True)
 

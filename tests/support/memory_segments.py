@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from anabranch.channel.errors import SegmentExistsError
-from anabranch.channel.segments.sealing import SEAL, SegmentTopic
+from anabranch.channel.segments.seal_settings import SEAL
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.placement import Room
 from anabranch.core.topics.findings import KafkaTopic
 from support.waiting import WAIT_S
@@ -70,7 +71,13 @@ class MemorySegments(HeldCalls):
         self._begin("start_share_groups")
         self.share_groups.update(groups)
 
-    def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
+    def seal(
+        self,
+        topics: Sequence[SegmentTopic],
+        deadline_s: float,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> dict[str, tuple[int, ...]]:
+        meanwhile()
         self._begin("seal")
         if self.denied_seal is not None:
             raise self.denied_seal

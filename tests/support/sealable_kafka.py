@@ -77,6 +77,8 @@ class SealableKafka:
         self.shown: dict[Place, int] = {}  # epochs, as each broker has read
         self.lags: dict[int, int] = {}  # so often a broker, when asked, has read of no further one
         self.read: dict[int, int] = {}  # of so many each broker has read that was asked
+        self.in_one_round: set[int] = set()  # brokers that read of all the first changes at once
+        self._began_with: dict[int, int] = {}  # so many did these read of in their first round
         self._asked: Counter[int] = Counter()  # by broker
         self.obeying: set[int] = set()  # that had put the first into force when it was probed first
 
@@ -147,7 +149,11 @@ class SealableKafka:
         """What one broker has read of: each time one change more, unless it lags."""
         assert broker in self.brokers
         self._asked[broker] += 1
-        self.read[broker] = self._asked[broker] // (1 + self.lags.get(broker, 0))
+        rounds = self._asked[broker] // (1 + self.lags.get(broker, 0))
+        if rounds and broker in self.in_one_round:
+            first = self._began_with.setdefault(broker, min(map(len, self.changes.values())))
+            rounds = first + rounds - 1
+        self.read[broker] = rounds
         told = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": str(2**63 - 1)}
         found = {topic: dict(told) for topic in topics}
         for topic in topics:
@@ -194,7 +200,11 @@ class SealableKafka:
         if partition >= len(self.topics[topic]):
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         if not self.probes:
-            self.obeying = {broker for broker, read in self.read.items() if read > 1}
+            self.obeying = {
+                broker
+                for broker, read in self.read.items()
+                if read > self._began_with.get(broker, 1)
+            }
         self.probes.append(probe)
         at = self._at(topic, partition)
         at.probes += 1

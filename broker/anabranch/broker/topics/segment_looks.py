@@ -33,7 +33,8 @@ from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.admin import RETENTION
-from anabranch.channel.segments.sealing import SEAL, SegmentTopic
+from anabranch.channel.segments.seal_settings import SEAL
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.topic import ScalableTopic, TopicState
 from anabranch.core.names import full_name

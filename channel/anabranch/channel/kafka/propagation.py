@@ -33,7 +33,7 @@ def await_known(
     while True:
         expected = brokers()
         if expected is not None:
-            answers = {each: _ask(admin, each, asked) for each in set(expected) - knowing}
+            answers = {each: ask_broker(admin, each, asked) for each in set(expected) - knowing}
             for broker, futures in answers.items():
                 found = {name: deadline.answer(future, doing) for name, future in futures.items()}
                 if all(
@@ -51,7 +51,7 @@ def values_of(settings: Mapping[str, ConfigEntry]) -> dict[str, str]:
     return {name: str(entry.value) for name, entry in settings.items()}
 
 
-def _ask(
+def ask_broker(
     admin: AdminClient, broker: int, resources: Sequence[ConfigResource]
 ) -> dict[str, Future[Any]]:
     """Asks one broker: with a question of its own settings the request goes to that one."""

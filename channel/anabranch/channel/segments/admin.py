@@ -40,7 +40,8 @@ from anabranch.channel.kafka.deletion import delete_nothing
 from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.looks import look, strays
-from anabranch.channel.segments.sealing import SEAL, Sealer, SegmentTopic
+from anabranch.channel.segments.seal_settings import SEAL
+from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.core.placement import Assignment, Placer, Room, allowed
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
@@ -215,14 +216,20 @@ class SegmentAdmin:
             deadline.passing(error.args[0], doing)
             return None
 
-    def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
+    def seal(
+        self,
+        topics: Sequence[SegmentTopic],
+        deadline_s: float,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> dict[str, tuple[int, ...]]:
         """Makes Kafka refuse every append, and returns each partition's end offset, now final.
 
+        `meanwhile` is called once, while Kafka's controller writes the settings.
         Raises KafkaRefusedError or KafkaUnreachableError; the topics may then be sealed in part,
         and sealing again goes on.
         """
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
-        return self._sealer.seal(topics, deadline)
+        return self._sealer.seal(topics, deadline, meanwhile)
 
     def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
         """Kafka's state of these topics; None for one that it does not have. The answer lacks a

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient, ConfigResource
+
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.offsets import Place
-from anabranch.channel.kafka.propagation import Known
+from anabranch.channel.kafka.propagation import ask_broker, values_of
 
 Address = tuple[str, int]
+Shown = Mapping[int, Mapping[str, Mapping[str, str]]]  # settings by broker and topic
 
 
 class Views(Protocol):
@@ -28,35 +32,78 @@ class Views(Protocol):
     def close(self) -> None: ...
 
 
-def await_shown(
-    views: Views,
+class Obedience:
+    """Tells from brokers' settings of topics whether they have put a seal into force. Pure.
+
+    `sealing` says why a stamp tells it. `stamp` is the name of the setting that is one.
+    """
+
+    def __init__(self, stamp: str, is_sealed: Callable[[Mapping[str, str]], bool]) -> None:
+        self._stamp = stamp
+        self._is_sealed = is_sealed
+        self._newest: str | None = None
+        self._first: dict[tuple[int, str], str] = {}  # the stamp that came with the seal
+        self._obeying: set[tuple[int, str]] = set()  # brokers and topics
+
+    @property
+    def needs_stamp(self) -> bool:
+        """True if no stamp on its way can tell of some broker that it obeys."""
+        return self._newest is None or any(
+            first == self._newest and each not in self._obeying
+            for each, first in self._first.items()
+        )
+
+    def stamped(self, stamp: int) -> str:
+        """Takes note of a stamp that is being written, and returns its text."""
+        self._newest = str(stamp)
+        return self._newest
+
+    def take(self, shown: Shown) -> bool:
+        """Takes note of the settings that brokers show. Tells whether one of them is news."""
+        known = len(self._first), len(self._obeying)
+        for broker, topics in shown.items():
+            for topic, settings in topics.items():
+                if not self._is_sealed(settings):
+                    continue
+                stamp = settings[self._stamp]
+                # Another sealer's stamp will do: this broker read it in a round after the seal.
+                if self._first.setdefault((broker, topic), stamp) != stamp:
+                    self._obeying.add((broker, topic))
+        return known != (len(self._first), len(self._obeying))
+
+    def of(self, brokers: Iterable[int], topics: Collection[str]) -> bool:
+        """Tells whether all these brokers obey for all these topics."""
+        return all((broker, topic) in self._obeying for broker in brokers for topic in topics)
+
+
+def what_is_shown(
+    views: Views | None,
+    admin: AdminClient,
+    brokers: Mapping[int, Address],
     topics: Sequence[str],
     settings: Collection[str],
-    known: Known,
-    brokers: Callable[[], Mapping[int, Address] | None],
     deadline: Deadline,
     doing: str,
-) -> bool:
-    """Returns True once `known` holds of the settings of each topic, as all brokers show them.
+) -> Shown:
+    """The settings of topics as each of the brokers shows them now, as far as it answers.
 
-    False: a broker does not tell, so librdkafka has to ask. `brokers`: numbers and addresses of the
-    brokers that have to know; None while nobody can tell. Raises KafkaUnreachableError.
+    librdkafka asks where `views` gets no answer. Raises KafkaUnreachableError, KafkaRefusedError.
     """
-    knowing: set[int] = set()
-    while True:
-        there = brokers()
-        if there is not None:
-            left = {number: there[number] for number in there.keys() - knowing}
-            told = views.settings(left.values(), topics, settings)
-            for number, address in left.items():
-                shown = told.get(address, {})
-                if not shown.keys() >= set(topics):
-                    return False
-                if all(known(number, topic, shown[topic]) for topic in topics):
-                    knowing.add(number)
-            if knowing.issuperset(there):
-                return True
-        deadline.pause(doing)
+    if views is not None:
+        told = views.settings(brokers.values(), topics, settings)
+        shown = {number: told.get(address, {}) for number, address in brokers.items()}
+        if all(each.keys() >= set(topics) for each in shown.values()):
+            return shown
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+    futures = {number: ask_broker(admin, number, asked) for number in brokers}
+    return {
+        number: {
+            name: values_of(answer)
+            for name, future in answers.items()
+            if not isinstance(answer := deadline.answer(future, doing), KafkaError)
+        }
+        for number, answers in futures.items()
+    }
 
 
 def newest_epochs(

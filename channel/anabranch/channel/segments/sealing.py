@@ -10,9 +10,11 @@ at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
 Nor may a later leader take any. A broker reads metadata in rounds. It puts the leaders into force
 first, and the settings last. A follower that is behind may read in one round of the seal and of its
 own leadership. It then leads for a while without refusing: for seconds, if it has other topics'
-logs to make. So each broker that has a copy is asked whether it has read of the seal. Then a
-setting is changed once more that does not matter (the *stamp*), and each is asked for that. A
-broker that has read of the stamp has read of the seal in a round before, and put it into force.
+logs to make. So each broker that has a copy is asked what it has
+read. As soon as the seal is written, a setting is changed once more that does not matter (the
+*stamp*). A broker that shows another stamp than it first showed with the seal has read of the seal
+in a round before, and put it into force. A broker may first show the seal with the newest stamp,
+because it read of both in one round. Then one more stamp is written.
 Without other copies there is no broker to ask.
 
 Nor may an append land that Kafka had begun before. An append that has passed the check of its size
@@ -38,7 +40,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
@@ -53,9 +55,6 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
 )
 
 from anabranch.channel.errors import SegmentExistsError
@@ -66,30 +65,28 @@ from anabranch.channel.kafka.connection import (
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing, led_of
 from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
-from anabranch.channel.kafka.propagation import Known, await_known
-from anabranch.channel.segments.copies import Address, Views, await_shown, newest_epochs
+from anabranch.channel.segments.copies import (
+    Address,
+    Obedience,
+    Views,
+    newest_epochs,
+    what_is_shown,
+)
+from anabranch.channel.segments.seal_settings import (
+    LIMIT,
+    SEALED,
+    STAMP,
+    Changes,
+    change,
+    changed,
+    is_sealed,
+)
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
-_LIMIT: Final = "max.message.bytes"
-# The end of a transaction is a batch of 61 bytes of header and one record of 17 bytes: its length,
-# attributes, two differences, a key of version and type, a value of version and epoch, no headers
-# (KIP-98). Each batch of a client has 80 at least once it is compressed by gzip, whose header and
-# trailer alone have 18. Snappy, also of clients as they are, makes less of what repeats itself.
-_END_BYTES: Final = 61 + 17
 PROBE_HEADER: Final = "anabranch-probe"
 _PROBE_TIMESTAMP_MS: Final = 1 << 55
-SEAL: Final = {_LIMIT: str(_END_BYTES)}  # a sealed segment has these
-_SEALED: Final = {
-    **SEAL,
-    # The lock checks a checked size again, unless the batch is compressed by this.
-    "compression.type": "gzip",
-    # Without these two Kafka would store the probe while the segment is still open.
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
-}
-_STAMP: Final = "message.timestamp.after.max.ms"  # any value will do that the probe exceeds
 _STAMPS: Final = 1 << 30
-_UNKNOWN_TOPIC: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
+_SHOWN: Final = (LIMIT, STAMP)  # what brokers are asked for
 _ANSWER_S: Final = 0.1  # the leader's word on its log; silence means that it is longer
 _CLOSE_S: Final = 2.0
 _LOOK_S_MIN: Final = 0.5
@@ -106,9 +103,8 @@ class SegmentTopic(msgspec.Struct, frozen=True):
     partitions: int
 
 
-def is_sealed(settings: Mapping[str, str]) -> bool:
-    """Tells whether the settings of a Kafka topic are those of a sealed segment."""
-    return settings[_LIMIT] == _SEALED[_LIMIT]
+def _nothing() -> None:
+    """Has nothing to do."""
 
 
 class Sealer:
@@ -139,18 +135,26 @@ class Sealer:
             self._views.close()
 
     def seal(
-        self, topics: Sequence[SegmentTopic], deadline: Deadline
+        self,
+        topics: Sequence[SegmentTopic],
+        deadline: Deadline,
+        meanwhile: Callable[[], None] = _nothing,
     ) -> dict[str, tuple[int, ...]]:
         """End offsets of every partition of every topic, once none takes appends any more.
 
-        A topic that is not there any more ends where it began.
+        A topic that is not there any more ends where it began. `meanwhile` is called once, while
+        Kafka's controller writes the settings.
         """
         names = [topic.name for topic in topics]
         self._led.clear()
         self._epochs = {}
-        gone = self._configure(names, deadline)
+        changes = change(self._admin, names, SEALED)
+        self._get_acquainted(names, deadline)
+        meanwhile()
+        found = self._copies(names, deadline)
+        gone = changed(self._admin, changes, SEALED, deadline)
         there = [name for name in names if name not in gone]
-        gone_since, has_copies = self._await_copies(there, deadline)
+        gone_since, copies = self._await_copies(there, found, deadline)
         gone |= gone_since
         places = [
             (topic.name, number)
@@ -158,19 +162,30 @@ class Sealer:
             if topic.name not in gone
             for number in range(topic.partitions)
         ]
-        # A Kafka broker obeys for all partitions that it leads at once, and has the children's logs
-        # to make first: until one partition refuses, asking the others would only keep it busy.
-        # Brokers that hold copies have obeyed already.
+        doing = f"to wait until what topic {names[0] if names else ''} is being appended is stored"
+
+        def await_lock() -> None:
+            """The holder of a partition's lock since before the seal has to give it up."""
+            delete_nothing(self._admin, places, self._led, deadline, doing)
+
+        def note_epochs_and_await_lock() -> None:
+            if self._views is not None:
+                self._epochs = newest_epochs(self._views, there, copies)
+            await_lock()
+
+        # Leaders that have copies obey already, so the lock can be asked for beside the probes.
         left = places
-        if not has_copies:
+        if not copies:
+            # A Kafka broker obeys for all partitions that it leads at once, and has the children's
+            # logs to make first. Until one refuses, asking the others would only keep it busy.
             self._probe(places[:1], deadline)
             left = places[1:]
         look = self._look(places, deadline)  # comes while the others are asked
-        if not self._probe(left, deadline):
+        if not self._probe(left, deadline, note_epochs_and_await_lock if copies else _nothing):
             look = self._look(places, deadline)
-        # The holder of a partition's lock at its first refusal has to give it up.
-        doing = f"to wait until what topic {names[0] if names else ''} is being appended is stored"
-        delete_nothing(self._admin, places, self._led, deadline, doing)
+            await_lock()
+        elif not copies:
+            await_lock()
         ends = self._ends(places, look, deadline)
         return {
             topic.name: tuple(
@@ -181,88 +196,42 @@ class Sealer:
 
     # --- making it refuse ---------------------------------------------------------------
 
-    def _configure(
-        self, names: Sequence[str], deadline: Deadline, settings: Mapping[str, str] = _SEALED
-    ) -> set[str]:
-        """Tells Kafka the settings of topics. Returns the topics that somebody has deleted.
+    def _await_copies(
+        self, names: Sequence[str], there: Mapping[int, Address] | None, deadline: Deadline
+    ) -> tuple[set[str], Mapping[int, Address]]:
+        """Returns once no broker with a copy that may come to lead takes appends any more.
 
-        Kafka's controller itself, which is never behind, names these: they take no appends any
-        more.
+        Returns the topics that somebody has deleted meanwhile, and the brokers that have copies,
+        as `there` has those that had one a moment ago.
         """
         gone: set[str] = set()
         left = list(names)
+        obedience = Obedience(STAMP, is_sealed)
+        changes: Changes = {}  # of the newest stamp, until they are answered
+        stamp: dict[str, str] = {}
         while left:
-            doing = f"to seal topic {left[0]}"
-            resources = [
-                ConfigResource(
-                    ConfigResource.Type.TOPIC,
-                    name,
-                    incremental_configs=[
-                        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-                        for key, value in settings.items()
-                    ],
-                )
-                for name in left
-            ]
-            futures = self._admin.incremental_alter_configs(resources)
-            if settings is _SEALED:  # while Kafka is at it
-                self._get_acquainted(left, deadline)
-            answers = {
-                resource.name: deadline.answer(future, f"to seal topic {resource.name}")
-                for resource, future in futures.items()
-            }
-            failed = {n: each for n, each in answers.items() if isinstance(each, KafkaError)}
-            gone |= {n for n, error in failed.items() if error.code() == _UNKNOWN_TOPIC}
-            left = [name for name in failed if name not in gone]
-            if left:
+            doing = f"to wait until every Kafka broker has sealed topic {left[0]}"
+            has_obeyed = there is not None and obedience.of(there, left)
+            if has_obeyed or not there:
+                there = self._copies(left, deadline)
+            if there is None:
                 deadline.pause(doing)
-        return gone
-
-    def _await_copies(self, names: Sequence[str], deadline: Deadline) -> tuple[set[str], bool]:
-        """Returns once no broker with a copy that may come to lead takes appends any more.
-
-        Returns the topics that somebody has deleted meanwhile, and whether there are copies.
-        """
-        if not names:
-            return set(), False
-        doing = f"to wait until every Kafka broker has sealed topic {names[0]}"
-        stamps: dict[tuple[int, str], str] = {}
-
-        def has_read(broker: int, topic: str, settings: Mapping[str, str]) -> bool:
-            stamps[broker, topic] = settings[_STAMP]
-            return is_sealed(settings)
-
-        def has_obeyed(broker: int, topic: str, settings: Mapping[str, str]) -> bool:
-            # Another one's stamp will do, since this broker reads it after it had read of the seal.
-            return settings[_STAMP] != stamps.get((broker, topic))
-
-        there: dict[int, Address] = {}  # as asked last
-
-        def copies() -> dict[int, Address] | None:
-            nonlocal there
-            found = self._copies(names, deadline)
-            there = found or {}
-            return found
-
-        def await_all(known: Known) -> None:
-            if self._views is not None and await_shown(
-                self._views, names, (_LIMIT, _STAMP), known, copies, deadline, doing
-            ):
-                return
-            topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-            await_known(self._admin, topics, known, copies, deadline, doing)
-
-        await_all(has_read)
-        if not stamps:  # there are no copies, so no broker to ask
-            return set(), False
-        stamp = str(FUTURE_MS_MAX + 1 + secrets.randbelow(_STAMPS))
-        gone = self._configure(names, deadline, {_STAMP: stamp})
-        names = [name for name in names if name not in gone]
-        if names:
-            await_all(has_obeyed)
-            if self._views is not None:
-                self._epochs = newest_epochs(self._views, names, there)
-        return gone, True
+                continue
+            if not there or (has_obeyed and obedience.of(there, left)):
+                # There are no copies, or no other broker came by one meanwhile.
+                return gone | changed(self._admin, changes, stamp, deadline), there
+            if not changes and obedience.needs_stamp:
+                stamp = {STAMP: obedience.stamped(FUTURE_MS_MAX + 1 + secrets.randbelow(_STAMPS))}
+                changes = change(self._admin, left, stamp)
+            shown = what_is_shown(self._views, self._admin, there, left, _SHOWN, deadline, doing)
+            if not obedience.take(shown):
+                there = None
+                deadline.pause(doing)
+            if all(future.done() for future in changes.values()):
+                gone |= changed(self._admin, changes, stamp, deadline)
+                left = [name for name in left if name not in gone]
+                changes = {}
+        return gone, {}
 
     def _copies(self, names: Sequence[str], deadline: Deadline) -> dict[int, Address] | None:
         """The brokers that are there and have one of several copies; None if it is not known."""
@@ -295,14 +264,23 @@ class Sealer:
             except KafkaException as error:
                 deadline.passing(error.args[0], doing)
 
-    def _probe(self, places: Sequence[Place], deadline: Deadline) -> bool:
-        """Returns once all of them refuse appends; tells whether they did so at once."""
+    def _probe(
+        self,
+        places: Sequence[Place],
+        deadline: Deadline,
+        meanwhile: Callable[[], None] = _nothing,
+    ) -> bool:
+        """Returns once all of them refuse appends; tells whether they did so at once.
+
+        `meanwhile` is called while the leaders answer for the first time.
+        """
         left = list(places)
         at_once = True
         while left:
             name, number = left[0]
             doing = f"to probe whether topic {name}, partition {number}, is sealed"
-            answers = self._append(left, deadline.left_s(doing))
+            answers = self._append(left, deadline, doing, meanwhile)
+            meanwhile = _nothing
             for place, error in answers.items():
                 if error is not None and error.code() not in _OPEN_OR_SEALED:
                     deadline.passing(error, f"{doing}, {place[0]}")
@@ -314,7 +292,13 @@ class Sealer:
                 deadline.pause(doing)
         return at_once
 
-    def _append(self, places: Iterable[Place], seconds: float) -> dict[Place, KafkaError | None]:
+    def _append(
+        self,
+        places: Iterable[Place],
+        deadline: Deadline,
+        doing: str,
+        meanwhile: Callable[[], None],
+    ) -> dict[Place, KafkaError | None]:
         """Returns what a probe of each partition was answered with, as far as it was in time."""
         answers: dict[Place, KafkaError | None] = {}
 
@@ -333,7 +317,8 @@ class Sealer:
                 )
             except KafkaException as error:  # for a partition that it knows not to be there
                 answers[topic, partition] = error.args[0]
-        self._producer.flush(seconds)
+        meanwhile()
+        self._producer.flush(deadline.left_s(doing))
         return answers
 
     def _must_be_there(self, name: str, places: Iterable[Place], deadline: Deadline) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import values_of
-from anabranch.channel.segments.sealing import is_sealed
+from anabranch.channel.segments.seal_settings import is_sealed
 
 _ASKING = "to look for open transactions"
 

@@ -233,6 +233,22 @@ def test_every_broker_that_has_a_copy_has_put_the_seal_into_force_before_a_leade
     assert all(FUTURE_MS_MAX < stamp < 1 << 55 for stamp in stamps)
 
 
+def test_a_broker_that_read_of_seal_and_stamp_in_one_round_is_asked_for_another_stamp() -> None:
+    """It shows settings before it puts them into force, so one look at both proves nothing."""
+    kafka = SealableKafka(a=[Partition(3, 3, replicas=(1, 2))])
+    kafka.brokers, kafka.in_one_round, kafka.lags = {1, 2}, {2}, {2: 1}
+    assert sealed(kafka, asks=True) == {"a": (3,)}
+    assert kafka.obeying == {1, 2}
+    assert len(kafka.changes["a"]) == 3  # the seal and two stamps
+
+
+def test_one_stamp_is_enough_where_each_broker_reads_of_seal_and_stamp_apart() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3, replicas=(1, 2))], b=[Partition(1, 1, replicas=(1,))])
+    kafka.brokers = {1, 2}
+    assert sealed(kafka, asks=True) == {"a": (3,), "b": (1,)}
+    assert [len(each) for each in kafka.changes.values()] == [2, 2]
+
+
 def test_the_end_that_a_former_leader_tells_is_not_believed() -> None:
     """It does not know yet that it is none; what is appended by the next one, it has not."""
     part = Partition(3, 3, replicas=(1, 2), epoch=4)

@@ -292,9 +292,14 @@ def carry_out(
     topics = _topics(task, prefix)
     try:
         if isinstance(task, SealSegments):
-            ids = _topic_ids(keeper, task, task.children, prefix)
-            ends = keeper.seal(topics, deadline_s)
-            return TaskDone(tuple(end for topic in topics for end in ends[topic.name]), ids)
+            ids: list[str] = []
+
+            def ask_ids() -> None:
+                ids.extend(_topic_ids(keeper, task, task.children, prefix))
+
+            ends = keeper.seal(topics, deadline_s, ask_ids)
+            found = tuple(end for topic in topics for end in ends[topic.name])
+            return TaskDone(found, tuple(ids))
         if isinstance(task, MakeSegments):
             keeper.create(topics, deadline_s, room)
             if not _are_children(task):  # a new topic is used at once
