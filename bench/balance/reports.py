@@ -33,11 +33,13 @@ from anabranch.core.balance.broker_load import (
     BrokerLoadData,
     Resources,
     ResourceUsage,
-    fault_of,
 )
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.policies import NO_POLICIES
-from anabranch.core.balance.reports import BrokerReports
+from anabranch.core.balance.reports import (
+    BrokerReports,
+    fault_of,
+)
 from anabranch.core.balance.settings import BalanceSettings
 from bench.clients.load import due_times
 from bench.figure import Measured

@@ -13,7 +13,7 @@ from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.client import Client, Producer
-from anabranch.core.placement import Copies, KafkaBroker, Room
+from anabranch.core.topics.kafka_placement import Copies, KafkaBroker, Room
 from support import channel
 from support.kafka_brokers import KafkaBrokers
 from support.several_brokers import leaders, under_load

@@ -12,7 +12,7 @@ from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.client._consumer.assignment import Assignment, Holding, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.core.entities.subscription import SubscriptionKind
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.connections import Connection

@@ -38,10 +38,10 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import StateReader
-from anabranch.core.placement import Room
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.topics.controller import ControllerEffect, Unserved
+from anabranch.core.topics.kafka_placement import Room
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 from simulation.connections import Connection
 from simulation.forgetting import Keepers

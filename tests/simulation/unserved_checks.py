@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from anabranch.client._consumer.assignment import Phase
 from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.subscription import Subscription
-from anabranch.core.subscriptions.assignor import assignable
+from anabranch.core.subscriptions.draining import (
+    assignable,
+)
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Place

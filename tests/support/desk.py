@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.core.entities import subscription
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.propose import change_due
 from anabranch.core.subscriptions.timing import Timing
 

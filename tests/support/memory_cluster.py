@@ -30,8 +30,8 @@ from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
-from anabranch.core.placement import KafkaSurvey
 from anabranch.core.sessions.lease import Heartbeat
+from anabranch.core.topics.kafka_placement import KafkaSurvey
 from anabranch.wire import clock
 from support.memory_positions import MemoryPositions
 from support.memory_segments import MemorySegments

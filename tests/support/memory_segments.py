@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.segments.seal_settings import SEAL
 from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.core.placement import Room
 from anabranch.core.topics.findings import KafkaTopic
+from anabranch.core.topics.kafka_placement import Room
 from support.waiting import WAIT_S
 
 

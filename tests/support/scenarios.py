@@ -34,7 +34,7 @@ from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import Record, UnitMove
 from anabranch.core.node import NodeCore
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.propose import change_due
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.tasks import next_task

@@ -29,7 +29,6 @@ from anabranch.broker.security.acls import acl_reconciler
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.writer import Snapshots
 from anabranch.broker.startup import (
-    CatchUp,
     check_not_in_use,
     connect,
     prepare_topics,
@@ -39,6 +38,9 @@ from anabranch.broker.topics.build import TopicParts
 from anabranch.broker.topics.controllers.worker import KafkaSegments
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
+from anabranch.broker.view_catch_up import (
+    CatchUp,
+)
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.acls import KafkaAcls

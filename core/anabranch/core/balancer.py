@@ -11,9 +11,14 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData, fault_of
+from anabranch.core.balance.broker_load import (
+    BrokerLoadData,
+)
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.cycle import Seen, splits, unloads
+from anabranch.core.balance.reports import (
+    fault_of,
+)
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, decide, deviation, usable_loads
 from anabranch.core.balance.splitting import OwnerView, SplitRound, TopicLoad

@@ -111,7 +111,7 @@ def test_what_was_sent_is_on_kafka_when_another_loop_has_closed_it_if_its_own_ru
     state: str,
 ) -> None:
     with MockKafka("t0") as kafka, asyncio.Runner() as runner:
-        producer = runner.run(lone_producer(kafka.servers, ProducerSettings()))
+        producer = runner.run(lone_producer(kafka.servers, ProducerSettings(linger_ms=1_000)))
         runner.run(producer.post(b"one", key="k"))
 
         async def elsewhere() -> None:

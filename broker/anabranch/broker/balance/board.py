@@ -15,8 +15,14 @@ from typing import Final
 from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.channel.load.balance import BrokerLoadChange, TopBundlesChange
-from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, is_stale
+from anabranch.core.balance.broker_load import (
+    BrokerLoadData,
+)
 from anabranch.core.balance.bundle_load import TopBundlesLoadData
+from anabranch.core.balance.reports import (
+    fault_of,
+    is_stale,
+)
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.log_rate_limit import LogRateLimit
 

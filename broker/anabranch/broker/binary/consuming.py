@@ -32,7 +32,7 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandCloseConsumer,

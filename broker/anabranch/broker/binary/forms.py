@@ -16,7 +16,7 @@ from anabranch.core.entities.topic import ScalableTopic, TopicState
 from anabranch.core.hashing import RING16, bucket_starts
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 from anabranch.wire import layouts
 from anabranch.wire.anabranch_pb2 import (

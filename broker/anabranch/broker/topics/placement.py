@@ -19,7 +19,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.channel.load.loads import LoadTable
 from anabranch.channel.segments.survey import BrokerSurveyor
-from anabranch.core.placement import (
+from anabranch.core.topics.kafka_placement import (
     Copies,
     KafkaBroker,
     KafkaSurvey,

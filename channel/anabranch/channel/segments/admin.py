@@ -42,9 +42,9 @@ from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.looks import look, strays
 from anabranch.channel.segments.seal_settings import SEAL
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic
-from anabranch.core.placement import Assignment, Placer, Room, allowed
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
+from anabranch.core.topics.kafka_placement import Assignment, Placer, Room, allowed
 
 _TOPICS_AT_ONCE: Final = 2_000  # in one request
 # Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.

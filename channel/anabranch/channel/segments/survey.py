@@ -14,7 +14,7 @@ from confluent_kafka.admin import TopicMetadata
 from anabranch.channel.kafka.brokers import Racks, living
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.core.placement import Copies, KafkaSurvey, Place
+from anabranch.core.topics.kafka_placement import Copies, KafkaSurvey, Place
 
 _RACKS_S: Final = 1.0  # a rack of an absent broker is known, or does not matter
 _NAME_END: Final = re.compile(r"\.[0-9a-f]{4}-[0-9a-f]{4}-(\d{1,18})\.(\d{1,18})", re.ASCII)

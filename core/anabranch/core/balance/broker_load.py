@@ -74,7 +74,6 @@ def spread(values: Collection[float]) -> tuple[float, float]:
 
 
 CLEAR_INTERVAL_MS: Final = 10_000
-_CLOCKS_APART_MS: Final = 60_000  # the most that a report may seem to be ahead of its reader
 _MINUTE_MS: Final = 60_000
 
 
@@ -205,27 +204,3 @@ def clear_due(cleared_at_ms: int, now_ms: int) -> bool:
     wrong.
     """
     return now_ms - cleared_at_ms >= CLEAR_INTERVAL_MS
-
-
-def is_stale(load: BrokerLoadData, settings: BalanceSettings, now_ms: int) -> bool:
-    """Tells whether it is older than its time to live."""
-    return now_ms - load.updated_at_ms > settings.broker_load_data_ttl_in_seconds * 1000
-
-
-def fault_of(load: BrokerLoadData, now_ms: int) -> str:
-    """The reason why readers must ignore a load; "" if there is none."""
-    if load.updated_at_ms - now_ms > _CLOCKS_APART_MS:
-        return f"it is from {load.updated_at_ms - now_ms} ms ahead: set the broker's clock"
-    values = msgspec.structs.astuple(load)
-    if all(map(_is_sound, values)):
-        return ""
-    wrong = next(
-        name
-        for name, value in zip(load.__struct_fields__, values, strict=True)
-        if not _is_sound(value)
-    )
-    return f"its {wrong} is negative or no number"
-
-
-def _is_sound(value: ResourceUsage | float) -> bool:
-    return value.is_sound if isinstance(value, ResourceUsage) else is_sound(value)

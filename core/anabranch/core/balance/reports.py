@@ -10,6 +10,7 @@ the measurements wrong, so the average begins anew after that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -18,8 +19,10 @@ from anabranch.core.balance.broker_load import (
     BrokerLoadData,
     LoadSample,
     Resources,
+    ResourceUsage,
     clear_due,
     has_cooled,
+    is_sound,
     report_due,
     updated,
 )
@@ -32,6 +35,8 @@ from anabranch.core.balance.bundle_load import (
 )
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
+
+_CLOCKS_APART_MS: Final = 60_000  # the most that a report may seem to be ahead of its reader
 
 
 class BrokerReports:
@@ -133,3 +138,27 @@ def sample_of(resources: Resources, bundles: Mapping[str, BundleLoad]) -> LoadSa
         bundle_count=len(bundles),
         topics=sum(each.topics for each in loads),
     )
+
+
+def is_stale(load: BrokerLoadData, settings: BalanceSettings, now_ms: int) -> bool:
+    """Tells whether it is older than its time to live."""
+    return now_ms - load.updated_at_ms > settings.broker_load_data_ttl_in_seconds * 1000
+
+
+def fault_of(load: BrokerLoadData, now_ms: int) -> str:
+    """The reason why readers must ignore a load; "" if there is none."""
+    if load.updated_at_ms - now_ms > _CLOCKS_APART_MS:
+        return f"it is from {load.updated_at_ms - now_ms} ms ahead: set the broker's clock"
+    values = msgspec.structs.astuple(load)
+    if all(map(_is_sound, values)):
+        return ""
+    wrong = next(
+        name
+        for name, value in zip(load.__struct_fields__, values, strict=True)
+        if not _is_sound(value)
+    )
+    return f"its {wrong} is negative or no number"
+
+
+def _is_sound(value: ResourceUsage | float) -> bool:
+    return value.is_sound if isinstance(value, ResourceUsage) else is_sound(value)

@@ -21,9 +21,7 @@ import msgspec
 
 from anabranch.core.balance.broker_load import (
     BrokerLoadData,
-    fault_of,
     has_cooled,
-    is_stale,
     spread,
 )
 from anabranch.core.balance.bundle_load import TopBundlesLoadData
@@ -36,6 +34,10 @@ from anabranch.core.balance.offload import (
     Permits,
     as_asked,
     offload,
+)
+from anabranch.core.balance.reports import (
+    fault_of,
+    is_stale,
 )
 from anabranch.core.balance.settings import BalanceSettings, setting_name
 from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove, must, wishes

@@ -5,11 +5,12 @@
 `admission`: the admission of consumers.
 `assignor`: the target of buckets, as a function of the layout and the consumers.
 `target_assignment`: that target, with regard to the absent consumers, and its watchdog.
+`absence`: the absent consumers, and the buckets that wait for each.
 `handover`: the time at which a bucket changes hands.
 `coordinator`: the present consumers, and the buckets that each holds now.
 `instances`: the processes that serve under names.
 `known_positions`: the position that counts, its mark, and foreign changes of one.
-`draining`: the segments that it has finished.
+`draining`: the segments that it has finished, and those that it may read because of that.
 `timing`: the time limits of all that.
 """
 

@@ -12,7 +12,7 @@ import msgspec
 
 from anabranch.core.entities.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.tenants.limits import has_room
 
 

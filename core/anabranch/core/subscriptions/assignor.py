@@ -2,7 +2,7 @@
 
 While all consumers are there, the target depends on the layout and the folded subscription alone.
 So every controller of a topic reaches the same one. An absent consumer keeps the rest of its share
-(`target_assignment.Absence`) and is dealt nothing new. `handover` decides the time at which a
+(`absence`) and is dealt nothing new. `handover` decides the time at which a
 bucket may be given out.
 """
 
@@ -14,35 +14,12 @@ from itertools import pairwise
 
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.segment import SegmentInfo
-from anabranch.core.entities.subscription import Subscription, SubscriptionKind
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.subscriptions.draining import assignable
 
 Buckets = tuple[int, ...]
 Shares = Mapping[int, Buckets]  # segment id to buckets
 Kept = Set[tuple[int, int]] | None  # segment ids and buckets; None: all that it is dealt
-
-
-def assignable(layout: SegmentLayout, drained: Iterable[int]) -> list[SegmentInfo]:
-    """The segments that may be given out, in ring order, then by id (drain gating).
-
-    A segment, sealed or active, waits until the subscription has drained all its ancestors that
-    are still in the DAG; a sealed one that is drained itself is not given out any more.
-    """
-    done = frozenset(drained)
-    found = [
-        part
-        for part in layout.segments.values()
-        if part.segment_id not in done
-        and (not part.parent_ids or layout.ancestors(part.segment_id) <= done)
-    ]
-    return sorted(found, key=lambda part: (part.start, part.end, part.segment_id))
-
-
-def drainable(layout: SegmentLayout, subscription: Subscription) -> frozenset[int]:
-    """Sealed segments whose backlog several consumers could read at once, each its buckets."""
-    if subscription.kind is SubscriptionKind.QUEUE:
-        return frozenset()
-    parts = assignable(layout, subscription.drained)
-    return frozenset(p.segment_id for p in parts if not p.is_active and p.buckets > 1)
 
 
 def target(

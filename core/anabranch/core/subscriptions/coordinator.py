@@ -22,9 +22,11 @@ import msgspec
 
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.subscription import NOBODY, Subscription, SubscriptionKind
-from anabranch.core.subscriptions.draining import drained_segments
+from anabranch.core.subscriptions.draining import Bucket, drained_segments
 from anabranch.core.subscriptions.handover import BucketsInUse, Granted
-from anabranch.core.subscriptions.instances import Bucket, Instance
+from anabranch.core.subscriptions.instances import (
+    Instance,
+)
 from anabranch.core.subscriptions.target_assignment import TargetAssignment
 from anabranch.core.subscriptions.timing import Timing
 

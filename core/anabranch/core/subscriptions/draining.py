@@ -1,4 +1,4 @@
-"""The segments that a subscription has finished.
+"""The segments that a subscription has finished, and those that it may read because of that.
 
 The server of a bucket says that it is drained, and the coordinator adds that up. The positions say
 it as well, in three cases. A subscription without consumers will not read a sealed segment again
@@ -8,10 +8,13 @@ acknowledged, consumed or not. No subscription can read messages that retention 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from anabranch.core.entities.layout import SegmentLayout
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
+
+Bucket = tuple[int, int]  # segment id, bucket
 
 
 def unread(end: int, *passed: int) -> int:
@@ -47,3 +50,27 @@ def drained_by_positions(
         if not unread(end, at.get((part.segment_id, bucket), 0))
     }
     return drained_segments(layout, logged, done)
+
+
+def assignable(layout: SegmentLayout, drained: Iterable[int]) -> list[SegmentInfo]:
+    """The segments that may be given out, in ring order, then by id (drain gating).
+
+    A segment, sealed or active, waits until the subscription has drained all its ancestors that
+    are still in the DAG; a sealed one that is drained itself is not given out any more.
+    """
+    done = frozenset(drained)
+    found = [
+        part
+        for part in layout.segments.values()
+        if part.segment_id not in done
+        and (not part.parent_ids or layout.ancestors(part.segment_id) <= done)
+    ]
+    return sorted(found, key=lambda part: (part.start, part.end, part.segment_id))
+
+
+def drainable(layout: SegmentLayout, subscription: Subscription) -> frozenset[int]:
+    """Sealed segments whose backlog several consumers could read at once, each its buckets."""
+    if subscription.kind is SubscriptionKind.QUEUE:
+        return frozenset()
+    parts = assignable(layout, subscription.drained)
+    return frozenset(p.segment_id for p in parts if not p.is_active and p.buckets > 1)

@@ -14,7 +14,10 @@ from collections.abc import Iterable
 
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.assignor import Buckets, Shares
-from anabranch.core.subscriptions.instances import Bucket, Instance
+from anabranch.core.subscriptions.draining import Bucket
+from anabranch.core.subscriptions.instances import (
+    Instance,
+)
 
 Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
 

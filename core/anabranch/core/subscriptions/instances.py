@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from anabranch.core.entities.subscription import NOBODY
 from anabranch.core.subscriptions.assignor import Buckets
-
-Bucket = tuple[int, int]  # segment id, bucket
+from anabranch.core.subscriptions.draining import Bucket
 
 
 class Instance:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.log.state import StateReader
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 
 MARK: Final = "anabranch "
 _KEPT: Final = " kept"

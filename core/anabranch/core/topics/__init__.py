@@ -6,6 +6,7 @@
 `tasks`: the work in Kafka between two records.
 `findings`: foreign changes of a segment's Kafka topic.
 `retention`: the things to keep, and for how long.
+`kafka_placement`: the Kafka brokers that new segments lie on.
 `kafka_names`: Kafka's names for everything that belongs to it.
 `entries`: the hashes that an entry holds.
 """
@@ -16,6 +17,7 @@ __all__ = [
     "entries",
     "findings",
     "kafka_names",
+    "kafka_placement",
     "propose",
     "retention",
     "tasks",

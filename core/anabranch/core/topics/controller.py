@@ -34,7 +34,7 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.propose import change_due, subscription_change
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.propose import action_change, topic_change

@@ -20,7 +20,7 @@ from anabranch.core.entities.subscription import (
     Subscription,
     SubscriptionKind,
 )
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 
 _Place = TypeVar("_Place", bound=Hashable)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.timing import Timing
 from support.desk import Desk
 

@@ -9,7 +9,7 @@ from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.entities.segment import new_segment
-from anabranch.core.placement import Copies, KafkaBroker, KafkaSurvey, Room
+from anabranch.core.topics.kafka_placement import Copies, KafkaBroker, KafkaSurvey, Room
 from anabranch.core.topics.tasks import MakeSegments, SealSegments
 from support.there import there
 

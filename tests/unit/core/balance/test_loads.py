@@ -15,14 +15,16 @@ from anabranch.core.balance.broker_load import (
     Resources,
     ResourceUsage,
     clear_due,
-    fault_of,
-    is_stale,
     report_due,
     updated,
 )
 from anabranch.core.balance.bundle_load import BundleLoad, rank, top_bundles
 from anabranch.core.balance.policies import NO_POLICIES, IsolationPolicy, Policies
-from anabranch.core.balance.reports import BrokerReports
+from anabranch.core.balance.reports import (
+    BrokerReports,
+    fault_of,
+    is_stale,
+)
 from anabranch.core.balance.settings import BalanceSettings
 
 NOW_MS = 1_700_000_000_000

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
-from anabranch.core.subscriptions.assignor import Shares, assignable, drainable, taken_over, target
+from anabranch.core.subscriptions.assignor import (
+    Shares,
+    taken_over,
+    target,
+)
+from anabranch.core.subscriptions.draining import (
+    assignable,
+    drainable,
+)
 
 STREAM, QUEUE = SubscriptionKind.STREAM, SubscriptionKind.QUEUE
 CHECKPOINT = SubscriptionKind.CHECKPOINT

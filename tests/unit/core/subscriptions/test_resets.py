@@ -8,7 +8,7 @@ import pytest
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.timing import Timing
 
 TIMING = Timing(grace_s=60, session_timeout_s=10)

@@ -24,9 +24,9 @@ from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.names import full_name
-from anabranch.core.placement import Room
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.kafka_placement import Room
 from anabranch.core.topics.tasks import (
     DeleteSegments,
     MakeSegments,

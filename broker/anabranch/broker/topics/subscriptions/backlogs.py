@@ -25,7 +25,7 @@ from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.kafka.offsets import Place
 from anabranch.core.entities.subscription import Subscription
 from anabranch.core.entities.topic import ScalableTopic
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.wire import clock
 from anabranch.wire.supervised import supervised

@@ -49,7 +49,7 @@ from anabranch.core.subscriptions.admission import (
     is_same_life,
 )
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.known_positions import StandingPositions
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.tenants.limits import TenantLimit

@@ -30,7 +30,7 @@ from anabranch.broker.topics.subscriptions.usage import change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.kafka.offsets import Place
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.known_positions import (
     CommittedPosition,
     PositionFinding,

@@ -15,8 +15,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
-from anabranch.core.subscriptions.draining import unread
-from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.draining import Bucket, unread
 from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.wire import clock

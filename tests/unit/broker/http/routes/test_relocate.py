@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.placement import Copies, KafkaSurvey
+from anabranch.core.topics.kafka_placement import Copies, KafkaSurvey
 from support.commands import ran
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import MemoryCluster

@@ -19,7 +19,7 @@ from anabranch.broker.topics.controllers.worker import Worker
 from anabranch.broker.topics.subscriptions.changes import create_elsewhere
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.core.placement import Room
+from anabranch.core.topics.kafka_placement import Room
 from support.http import http_nodes
 from support.memory_cluster import WAIT_S, until
 from support.memory_segments import MemorySegments

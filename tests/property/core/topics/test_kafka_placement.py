@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.entities.segment import new_segment
-from anabranch.core.placement import (
+from anabranch.core.topics.kafka_placement import (
     Assignment,
     Copies,
     KafkaBroker,
