@@ -44,7 +44,7 @@ _COMMANDS: Final = {
     "backtest": (".spark.backtest", "Try auto-scale policies on loads of the past."),
     "config": (".cluster.brokers", "Settings of all nodes while they run: list, set, unset."),
     "settings": (".node.settings", "List a node's settings with meanings and defaults."),
-    "token": (".node.token", "Keys and the tokens that they sign: create, inspect, keys."),
+    "token": (".node.token", "Keys and the tokens that they sign: create, keys."),
     "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
 }
 

@@ -64,7 +64,6 @@ AnyConsumer = Consumer[Any] | TopicsConsumer[Any, Any, Any]
 ConsumerT = TypeVar("ConsumerT", bound=AnyConsumer)
 SingleT = TypeVar("SingleT", bound=Consumer[Any])
 ManyT = TypeVar("ManyT", bound=TopicsConsumer[Any, Any, Any])
-ManyOrderedT = TypeVar("ManyOrderedT", bound=many.OrderedTopicsConsumer[Any])
 OrderedT = TypeVar("OrderedT", bound=OrderedConsumer)
 MessageT = TypeVar("MessageT")
 

@@ -18,7 +18,7 @@ from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
 from anabranch.wire.supervised import kept_going
 
-_LOOK_S: Final = 1.0  # between two looks at whether keys or users have changed
+_LOOK_S: Final = 1.0  # between two looks at whether keys have changed
 _AT_ONCE: Final = 100  # clients that are asked anew before others have their turn
 # These refusals ask a client that may have good credentials to come again, like `http.errors`.
 _PASSING: Final = {

@@ -87,7 +87,7 @@ class Provider(Protocol):
 
     @property
     def generation(self) -> int:
-        """A number that changes with its keys or users; earlier answers count no more then."""
+        """A number that changes with its keys; earlier answers count no more then."""
         ...
 
     def takes(self, shown: Credentials) -> bool:
@@ -99,7 +99,7 @@ class Provider(Protocol):
         ...
 
     async def start(self) -> None:
-        """Follows its keys or users, until `stop`."""
+        """Follows its keys, until `stop`."""
         ...
 
     async def stop(self) -> None:

@@ -36,7 +36,7 @@ class NodeSecurity:
         self._is_plain = bool(settings.web_url or settings.service_url)
 
     async def start(self) -> None:
-        """Follows keys and users until `stop`."""
+        """Follows keys until `stop`."""
         await self.authenticator.start()
         self.admission.start()
         if self._is_plain:

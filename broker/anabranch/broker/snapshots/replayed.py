@@ -1,15 +1,11 @@
-"""The state as the log has it now, from its snapshot and later records, for code without a view."""
+"""The state before the log's first record, from its snapshot, for code without a view."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from anabranch.channel.codec import Horizon, read_state
 from anabranch.channel.errors import NewerSchemaError, SnapshotLostError, UnreadableError
-from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
-from anabranch.channel.kafka.topics import Topics, check_kafka
-from anabranch.channel.log.entries import read_until
-from anabranch.channel.log.kafka_log import KafkaLogReader
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.state import Entity
@@ -27,29 +23,6 @@ def state_before(connection: KafkaConnection, topics: Topics, first_offset: int)
             "the effect of earlier records is not known, and so no verdict is"
         )
     replica.load(entities.items(), horizon.next_offset)
-    return replica
-
-
-def state_now(
-    connection: KafkaConnection, topics: Topics, passed_over: frozenset[int]
-) -> MemoryReplica:
-    """The state at the log's end. Raises AnabranchError."""
-    check_kafka(connection, KAFKA_S_MAX)
-    reader = KafkaLogReader(connection, topics.wal, 0, passed_over=passed_over, to_end=True)
-    try:
-        first, end = reader.offsets(KAFKA_S_MAX)
-    finally:
-        reader.close()
-    replica = state_before(connection, topics, first)
-    begin = max(first, replica.next_offset)
-    reader = KafkaLogReader(connection, topics.wal, begin, passed_over=passed_over, to_end=True)
-    try:
-        doing = f"to read {topics.wal}"
-        for entries in read_until(reader, end, partial(connection.unreachable, doing)):
-            for entry in entries:
-                replica.read(entry.record(), entry.offset, entry.timestamp_ms)
-    finally:
-        reader.close()
     return replica
 
 

@@ -38,7 +38,6 @@ class Grounds(msgspec.Struct, frozen=True, gc=False):
 
 
 WEIGHED_MAX: Final = 20
-BUILT_IN: Final = "built-in"  # decides where the operator has no strategy
 _STRATEGY: Final = "strategy "
 
 

@@ -85,11 +85,6 @@ class Selector:
         self._pattern = _compiled(selection.pattern) if selection.pattern else None
         self._properties = selection.properties
 
-    @property
-    def needs_properties(self) -> bool:
-        """Tells whether the decision needs more than a name."""
-        return bool(self._properties)
-
     def takes(self, name: str, properties: tuple[str, ...] = ()) -> bool:
         """Tells whether it selects the topic `tenant/namespace/name` with these properties."""
         if self._pattern is not None and self._pattern.fullmatch(name) is None:

@@ -60,8 +60,6 @@ def test_a_selection_takes_what_has_the_name_and_all_of_the_properties() -> None
     )
     assert selector.takes(*yes)
     assert not any(selector.takes(*each) for each in no)
-    kinds = (ALL, Selection("x"), both)
-    assert [Selector(each).needs_properties for each in kinds] == [False, False, True]
     assert (Selector(ALL).takes("y"), ALL.is_all, Selection("x").is_all) == (True, True, False)
     assert (by_properties(()), len(by_properties(MANY).properties)) == (ALL, FILTERS_MAX)
     assert by_properties([(LONG, LONG)]).length == 2 * FILTER_LENGTH_MAX

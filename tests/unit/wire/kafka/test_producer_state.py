@@ -64,7 +64,7 @@ def told(
     """An answer on partitions: number, error and message; each with the same producers."""
     producers = varint(len(states) + 1)
     for state in states:
-        producers += struct.pack(">qiiqiq", *state) + tags
+        producers += struct.pack(">qiiqiq", *state, -1, 5, 2**33) + tags
     each = [
         struct.pack(">ih", number, error) + (text(message) if message else b"\0") + producers + tags
         for number, error, message in partitions
@@ -99,7 +99,7 @@ def asked_once(answer: bytes, *then: bytes) -> list[ProducerState]:
 
 def test_a_leader_is_asked_for_the_producers_of_one_partition() -> None:
     states = (
-        ProducerState(2**40, 3, 17, 1_700_000_000_000, 5, 2**33),
+        ProducerState(2**40, 3, 17),
         ProducerState(8, 0, 2**31 - 1),
         ProducerState(-1, -1, -1),
     )

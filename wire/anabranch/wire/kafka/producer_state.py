@@ -41,18 +41,11 @@ _PASSING: Final = (5, 6, 7)  # no leader, not the leader, timed out
 
 
 class ProducerState(NamedTuple):
-    """`last_sequence` is that of the last stored message of the producer.
-
-    `transaction_start` is the first offset of its open transaction. -1 means none, as in all other
-    fields.
-    """
+    """`last_sequence` is that of the last stored message of the producer; -1 means none."""
 
     producer_id: int
     epoch: int
     last_sequence: int
-    last_timestamp_ms: int = -1
-    coordinator_epoch: int = -1
-    transaction_start: int = -1
 
 
 def ask(
@@ -162,7 +155,8 @@ def _answer(reader: ResponseReader) -> list[PartitionProducers]:
             message = reader.take(max(0, reader.varint() - 1)).decode(errors="replace")
             states = []
             for _ in range(reader.varint() - 1):
-                states.append(ProducerState(*reader.unpack(">qiiqiq")))
+                states.append(ProducerState(*reader.unpack(">qii")))
+                reader.skip(20)  # its last time, its coordinator, its open transaction
                 reader.tags()
             reader.tags()
             found.append(PartitionProducers(partition, error, message, states))

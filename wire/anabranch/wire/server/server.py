@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from anabranch.core.security.principal import NOBODY, Principal
-from anabranch.core.strangers import PortRefusal, stranger_of
+from anabranch.core.strangers import PortRefusal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands, entries
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandError, ServerError
@@ -51,7 +51,7 @@ class Peer(Connection):
         self.reads_kafka = False  # Kafka has the messages: Pulsar's own clients do not read it
         self.has_hung_up = self._resets = False  # the one with its process only, by the other
         self.unfinished_bytes = 0  # the bytes of a frame that has begun
-        self._lists = (0, 0)  # from where to where in what is written others share it
+        self._lists = (0, 0)  # from where to where lists lie in what is written
         self._gate = server.gate
         self._server = server
         self._routes: Routes | None = None  # None until the handshake is done
@@ -120,13 +120,6 @@ class Peer(Connection):
     def close_watch(self) -> None:
         """Counts one watch less."""
         self._gate.account.close_watch(self)
-
-    @property
-    def sharers(self) -> tuple[tuple[str, str], ...]:
-        """The holders of its shares of a resource: its address, but a proxy's, and its role."""
-        who = self.principal
-        address = () if who.proxied_by else (("address", stranger_of(self.host)),)
-        return (*address, ("role", who.role)) if who.role else address
 
     def send_list(self, frame: bytes) -> None:
         """Sends a list of topics. The limiter of lists keeps account of its memory, so that none

@@ -1,7 +1,7 @@
 """ASGI middleware that authenticates the sender of a request before anything else.
 
 A sender that shows something wrong is refused. A sender that shows nothing is NOBODY, or the
-anonymous role. The routes check rights (`routing.DecidingRoute`), so a probe of the node's health
+anonymous role. The routes check rights (`http/routing.py`), so a probe of the node's health
 needs no token.
 """
 

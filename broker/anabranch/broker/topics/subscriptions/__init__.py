@@ -7,5 +7,6 @@
 `backlogs`: unread messages, and open transactions that keep them from being read.
 `surveys`: the regular look at that.
 `position_watch`: the guard of positions' place in Kafka.
+`refusals`: the reasons for which a consumer is not served, in words.
 `usage`: possible consumers, and the end of unused subscriptions.
 """
