@@ -27,6 +27,7 @@ from support.waiting import WAIT_S
 
 _FOLDER = Path(__file__).parent
 _numbers = itertools.count()
+_NAME_MAX = 24  # a prefix has 40 characters at most, also with a word behind it
 # What is too old to be kept goes at once, and not in one run of many, when five minutes are over.
 _EAGER = Differences({"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "500"})
 
@@ -144,7 +145,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def topic_prefix(tmp_path: Path) -> str:
     """A prefix, ending with a dot, for the topics of one test: no other test has it."""
     # pytest uses the name of a folder again, once the test that had it has passed.
-    return f"{tmp_path.name}.{next(_numbers)}."
+    return f"{tmp_path.name[:_NAME_MAX]}.{next(_numbers)}."
 
 
 def _in_time(test: Coroutine[Any, Any, None]) -> None:

@@ -106,7 +106,7 @@ async def test_a_node_goes_on_past_a_stranger_s_key_in_the_snapshot_and_stops_at
     assert "was left out" in concern
     assert fresh.operations.position().digest == node.operations.position().digest
     await asyncio.to_thread(put_into_snapshot, kafka, topic_prefix, BUNDLE.encode(), None)
-    with pytest.raises(StartError, match=f"{BUNDLE} is missing in it, by the log.*delete"):
+    with pytest.raises(StartError, match=r"it has 10 keys of 11.*delete"):
         await nodes.start()
 
 

@@ -131,7 +131,7 @@ def test_a_position_that_is_believed_whoever_wrote_it(monkeypatch: pytest.Monkey
 
     stormy(monkeypatch, forgets=True, consumers=3, checkpoints=False)
     monkeypatch.setattr(SegmentStore, "believed", believed)
-    violation_found("right after", "is called drained by", first_seed=1)
+    violation_found("right after", "is called drained by", "had committed it", first_seed=1)
 
 
 def test_a_drain_before_its_time_that_the_audit_alone_looks_for(
