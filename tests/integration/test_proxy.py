@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -27,10 +28,15 @@ _notes = False
 
 
 def _audit(event: str, arguments: Any) -> None:
-    if _notes and event == "socket.connect":
+    # The proxies in front of the shared Kafka connect by threads of their own.
+    if _notes and event == "socket.connect" and _is_ours():
         address = arguments[1]
         if isinstance(address, tuple):
             _connected.add(int(address[1]))
+
+
+def _is_ours() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 sys.addaudithook(_audit)
