@@ -283,13 +283,15 @@ class Api:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        was_stale = self._operations.topics.is_stale  # the lease may be back before the answer
         try:
             found = await self._found(request)
         except ClientDisconnect:
             return
         except (OperationError, InvalidInputError, MalformedError) as error:
             found = answer_to(request, error)
-        if self._operations.topics.is_stale and (found.status_code >= _BAD or _is_read(request)):
+        is_stale = was_stale or self._operations.topics.is_stale
+        if is_stale and (found.status_code >= _BAD or _is_read(request)):
             found.headers[STALE_HEADER] = "true"  # the state may have changed
         await found(scope, receive, send)
 

@@ -1,6 +1,10 @@
 """Look-ups, and layouts."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
 
 from anabranch.broker.http.lookups import LOOKUP_PREFIX
 from anabranch.core.ring import parse_range, topic_hash
@@ -81,6 +85,25 @@ async def test_a_node_without_its_lease_marks_what_it_knows_stale(node: HttpNode
         assert unknown.status_code == 503
         assert "safe mode" in unknown.json()["reason"]
         assert unknown.headers["retry-after"] == "1"
+
+
+@on_nodes(leaseMillis=2_000, livenessTimeoutMillis=3_000)
+async def test_what_was_found_without_the_lease_is_marked_though_the_lease_is_back(
+    node: HttpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operations = node.node.operations
+
+    async def found_late(ask: Callable[[], Awaitable[Any]]) -> Any:
+        found = await ask()
+        node.node.connected = True
+        await until(lambda: node.node.runtime.has_lease)
+        return found
+
+    node.node.connected = False
+    await until(lambda: not node.node.runtime.has_lease)
+    monkeypatch.setattr(operations, "decided", found_late)
+    told = await node.http.get("/admin/v2/namespaces/public/default/bundles")
+    assert (told.status_code, told.headers["x-anabranch-stale"]) == (200, "true")
 
 
 # --- layouts -------------------------------------------------------------------------------
