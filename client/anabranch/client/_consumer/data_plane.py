@@ -29,6 +29,7 @@ import contextlib
 import itertools
 import operator
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
 _IDLE_S: Final = 0.004  # the longest wait of an order for the polling thread
 _PARKED_S: Final = 0.1
+_LOOK_S: Final = 2.0  # the interval of looking for a topic
 
 
 class _Warming(msgspec.Struct, frozen=True):
@@ -113,7 +115,10 @@ class DataPlane:
         self._places: dict[int, Partition] = {}  # the same the other way round
         self._position: dict[Partition, int] = {}
         self._asked: list[TopicPartition] | None = None  # all that is read, once it is asked for
+        self._unlooked: list[Partition] = []  # still to be looked for
         self._turn = 0
+        self._missing: dict[str, None] = {}  # the next to be asked for first
+        self._look_at = 0.0
         self._warm: set[str] = set()  # changed by the polling thread only
         self._thread = threading.Thread(target=self._poll, name="anabranch-poll", daemon=True)
         self._thread.start()
@@ -214,6 +219,11 @@ class DataPlane:
                     messages = consumer.consume(1, _IDLE_S)
                 if messages:
                     self._hand_over(messages)
+                elif time.monotonic() >= self._look_at:
+                    try:
+                        self._look_for_missing()
+                    finally:
+                        self._look_at = time.monotonic() + _LOOK_S
             except KafkaException as error:
                 self._trouble.note(error.args[0])
                 self._wake.wait(_PARKED_S)
@@ -242,6 +252,7 @@ class DataPlane:
                 if partition is None or numbers[partition] != order:
                     continue
                 del numbers[partition]
+                self._missing.pop(partition[0], None)  # it may be gone for good reason
                 self._position.pop(partition)
                 if begun.pop(partition, None) is None:
                     ended.append(TopicPartition(*partition))
@@ -253,7 +264,11 @@ class DataPlane:
                 self._position[partition] = offset
                 begun[partition] = offset
         if numbers is not None:
-            self._reassign(ended, [TopicPartition(*each, at) for each, at in begun.items()])
+            if ended:  # first, because it may have begun again
+                self._consumer.incremental_unassign(ended)
+            if begun:
+                places = [TopicPartition(*each, at) for each, at in begun.items()]
+                self._consumer.incremental_assign(places)
             self._asked = None
 
     def _new_table(self) -> dict[Partition, int]:
@@ -262,21 +277,13 @@ class DataPlane:
         """
         return dict(self._numbers)
 
-    def _reassign(self, ended: list[TopicPartition], begun: list[TopicPartition]) -> None:
-        if ended:  # first, because it may have begun again
-            self._consumer.incremental_unassign(ended)
-        if begun:
-            self._consumer.incremental_assign(begun)
-
     def _ask_for(self, warming: _Warming) -> None:
         # Here and not in the control thread: asked while another thread polls, librdkafka may
         # answer only when that one ends, whatever time-out it was given.
         failure: KafkaException | None = None
         try:
             for topic in warming.topics:
-                error = self._consumer.list_topics(topic, timeout=_ASK_S_MAX).topics[topic].error
-                if error is not None:
-                    raise KafkaException(error)
+                self._ask_for_topic(topic)
                 self._warm.add(topic)
         except KafkaException as error:
             failure = error
@@ -284,6 +291,40 @@ class DataPlane:
 
     def _tell(self, warming: _Warming, failure: KafkaException | None) -> None:
         call_on(self._loop, _finish, warming.done, failure)
+
+    def _ask_for_topic(self, topic: str) -> None:
+        error = self._consumer.list_topics(topic, timeout=_ASK_S_MAX).topics[topic].error
+        if error is not None:
+            raise KafkaException(error)
+
+    def _look_for_missing(self) -> None:
+        """Tells of topics that are missing, each of which troubles one segment only.
+
+        librdkafka tells nothing of a deleted topic and waits for it. So the plane asks for one
+        topic after the other while nothing comes, and in turn for one of those that were missing.
+        """
+        missing = [next(iter(self._missing))] if self._missing else []
+        for topic in dict.fromkeys([*missing, self._next_topic()]):
+            try:
+                self._ask_for_topic(topic)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                self._missing.pop(topic, None)  # it is the last one in turn
+                self._missing[topic] = None
+                self._trouble_of(topic).missed(topic)
+            else:
+                self._missing.pop(topic, None)
+                self._trouble_of(topic).found(topic)
+
+    def _next_topic(self) -> str:
+        """Returns the next of the read topics, in turn, without going through all of them."""
+        while True:
+            if not self._unlooked:
+                self._unlooked = list(self._numbers)
+            partition = self._unlooked.pop()
+            if partition in self._numbers:
+                return partition[0]
 
     def _went_wrong(self, message: Message, error: KafkaError) -> None:
         partition = partition_of(message)

@@ -284,10 +284,10 @@ class Reading:
         holding = self._core.fetches.get(fetch.number)
         if holding is None or start is None:
             return
-        self._sources[fetch.number] = Source(
+        source = self._sources[fetch.number] = Source(
             self._watch.topic, fetch.number, holding, self._settings, self._is_held
         )
-        self._sources[fetch.number].counted = start
+        source.counted = start
         self._core.on_position(fetch.number, start)
         plane.start(fetch, start)
 
