@@ -41,7 +41,7 @@ from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.looks import look, strays
 from anabranch.channel.segments.seal_settings import SEAL
-from anabranch.channel.segments.sealing import Sealer, SegmentTopic
+from anabranch.channel.segments.sealing import Sealer, SegmentTopic, nothing
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from anabranch.core.topics.kafka_placement import Assignment, Placer, Room, allowed
@@ -220,7 +220,7 @@ class SegmentAdmin:
         self,
         topics: Sequence[SegmentTopic],
         deadline_s: float,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[], None] = nothing,
     ) -> dict[str, tuple[int, ...]]:
         """Makes Kafka refuse every append, and returns each partition's end offset, now final.
 

@@ -6,7 +6,7 @@ which are some 300. That takes ten times as long, while producers wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import KafkaError
@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.kafka.propagation import ask_broker, values_of
+from anabranch.channel.segments.seal_settings import STAMP, is_sealed
 
 Address = tuple[str, int]
 Shown = Mapping[int, Mapping[str, Mapping[str, str]]]  # settings by broker and topic
@@ -35,12 +36,10 @@ class Views(Protocol):
 class Obedience:
     """Tells from brokers' settings of topics whether they have put a seal into force. Pure.
 
-    `sealing` says why a stamp tells it. `stamp` is the name of the setting that is one.
+    `sealing` says why a stamp tells it.
     """
 
-    def __init__(self, stamp: str, is_sealed: Callable[[Mapping[str, str]], bool]) -> None:
-        self._stamp = stamp
-        self._is_sealed = is_sealed
+    def __init__(self) -> None:
         self._newest: str | None = None
         self._first: dict[tuple[int, str], str] = {}  # the stamp that came with the seal
         self._obeying: set[tuple[int, str]] = set()  # brokers and topics
@@ -63,9 +62,9 @@ class Obedience:
         known = len(self._first), len(self._obeying)
         for broker, topics in shown.items():
             for topic, settings in topics.items():
-                if not self._is_sealed(settings):
+                if not is_sealed(settings):
                     continue
-                stamp = settings[self._stamp]
+                stamp = settings[STAMP]
                 # Another sealer's stamp will do: this broker read it in a round after the seal.
                 if self._first.setdefault((broker, topic), stamp) != stamp:
                     self._obeying.add((broker, topic))
@@ -89,14 +88,19 @@ def what_is_shown(
 
     librdkafka asks where `views` gets no answer. Raises KafkaUnreachableError, KafkaRefusedError.
     """
+    shown: dict[int, Mapping[str, Mapping[str, str]]] = {}
     if views is not None:
         told = views.settings(brokers.values(), topics, settings)
-        shown = {number: told.get(address, {}) for number, address in brokers.items()}
-        if all(each.keys() >= set(topics) for each in shown.values()):
-            return shown
+        shown = {
+            number: told[address]
+            for number, address in brokers.items()
+            if told.get(address, {}).keys() >= set(topics)
+        }
     asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
-    futures = {number: ask_broker(admin, number, asked) for number in brokers}
-    return {
+    futures = {
+        number: ask_broker(admin, number, asked) for number in brokers if number not in shown
+    }
+    return shown | {
         number: {
             name: values_of(answer)
             for name, future in answers.items()

@@ -10,12 +10,11 @@ at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
 Nor may a later leader take any. A broker reads metadata in rounds. It puts the leaders into force
 first, and the settings last. A follower that is behind may read in one round of the seal and of its
 own leadership. It then leads for a while without refusing: for seconds, if it has other topics'
-logs to make. So each broker that has a copy is asked what it has
-read. As soon as the seal is written, a setting is changed once more that does not matter (the
-*stamp*). A broker that shows another stamp than it first showed with the seal has read of the seal
-in a round before, and put it into force. A broker may first show the seal with the newest stamp,
-because it read of both in one round. Then one more stamp is written.
-Without other copies there is no broker to ask.
+logs to make. So each broker that has a copy is asked what it has read. As soon as the seal is
+written, a setting is changed once more that does not matter (the *stamp*). A broker that shows
+another stamp than it first showed with the seal has read of the seal in a round before, and put it
+into force. A broker may first show the seal with the newest stamp, because it read of both in one
+round. Then one more stamp is written. Without other copies there is no broker to ask.
 
 Nor may an append land that Kafka had begun before. An append that has passed the check of its size
 waits for the partition's lock, behind others, or while its thread has no processor. In the lock
@@ -53,9 +52,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.kafka.connection import (
@@ -79,7 +76,6 @@ from anabranch.channel.segments.seal_settings import (
     Changes,
     change,
     changed,
-    is_sealed,
 )
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
@@ -103,7 +99,7 @@ class SegmentTopic(msgspec.Struct, frozen=True):
     partitions: int
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Has nothing to do."""
 
 
@@ -138,7 +134,7 @@ class Sealer:
         self,
         topics: Sequence[SegmentTopic],
         deadline: Deadline,
-        meanwhile: Callable[[], None] = _nothing,
+        meanwhile: Callable[[], None] = nothing,
     ) -> dict[str, tuple[int, ...]]:
         """End offsets of every partition of every topic, once none takes appends any more.
 
@@ -181,7 +177,7 @@ class Sealer:
             self._probe(places[:1], deadline)
             left = places[1:]
         look = self._look(places, deadline)  # comes while the others are asked
-        if not self._probe(left, deadline, note_epochs_and_await_lock if copies else _nothing):
+        if not self._probe(left, deadline, note_epochs_and_await_lock if copies else nothing):
             look = self._look(places, deadline)
             await_lock()
         elif not copies:
@@ -206,19 +202,19 @@ class Sealer:
         """
         gone: set[str] = set()
         left = list(names)
-        obedience = Obedience(STAMP, is_sealed)
+        obedience = Obedience()
         changes: Changes = {}  # of the newest stamp, until they are answered
         stamp: dict[str, str] = {}
         while left:
             doing = f"to wait until every Kafka broker has sealed topic {left[0]}"
-            has_obeyed = there is not None and obedience.of(there, left)
-            if has_obeyed or not there:
+            is_asked = not there or obedience.of(there, left)
+            if is_asked:
                 there = self._copies(left, deadline)
             if there is None:
                 deadline.pause(doing)
                 continue
-            if not there or (has_obeyed and obedience.of(there, left)):
-                # There are no copies, or no other broker came by one meanwhile.
+            if not there or (is_asked and obedience.of(there, left)):
+                # There are no copies, or all that have one now had obeyed before that was asked.
                 return gone | changed(self._admin, changes, stamp, deadline), there
             if not changes and obedience.needs_stamp:
                 stamp = {STAMP: obedience.stamped(FUTURE_MS_MAX + 1 + secrets.randbelow(_STAMPS))}
@@ -234,8 +230,14 @@ class Sealer:
         return gone, {}
 
     def _copies(self, names: Sequence[str], deadline: Deadline) -> dict[int, Address] | None:
-        """The brokers that are there and have one of several copies; None if it is not known."""
+        """The brokers that are there and have a copy, if some partition has several copies; None
+        if it is not known.
+
+        A broker that has the only copy of another partition is among them: its lock is asked for
+        beside the first probe.
+        """
         found: dict[int, Address] = {}
+        several = False
         for name in names:
             doing = f"to find the copies of topic {name}"
             try:
@@ -248,11 +250,11 @@ class Sealer:
                 return None
             self._led |= led_of(name, topic)
             for partition in topic.partitions.values():
-                if len(partition.replicas) > 1:
-                    for number in metadata.brokers.keys() & set(partition.replicas):
-                        broker = metadata.brokers[number]
-                        found[number] = (str(broker.host), broker.port)
-        return found
+                several |= len(partition.replicas) > 1
+                for number in metadata.brokers.keys() & set(partition.replicas):
+                    broker = metadata.brokers[number]
+                    found[number] = (str(broker.host), broker.port)
+        return found if several else {}
 
     def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:
         """Tells both clients who leads: the consumer would find out in its own time, a second."""
@@ -268,7 +270,7 @@ class Sealer:
         self,
         places: Sequence[Place],
         deadline: Deadline,
-        meanwhile: Callable[[], None] = _nothing,
+        meanwhile: Callable[[], None] = nothing,
     ) -> bool:
         """Returns once all of them refuse appends; tells whether they did so at once.
 
@@ -280,7 +282,7 @@ class Sealer:
             name, number = left[0]
             doing = f"to probe whether topic {name}, partition {number}, is sealed"
             answers = self._append(left, deadline, doing, meanwhile)
-            meanwhile = _nothing
+            meanwhile = nothing
             for place, error in answers.items():
                 if error is not None and error.code() not in _OPEN_OR_SEALED:
                     deadline.passing(error, f"{doing}, {place[0]}")

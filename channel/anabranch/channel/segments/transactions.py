@@ -15,7 +15,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets, Place
+from anabranch.channel.kafka.offsets import (
+    LATEST,
+    Answers,
+    PartitionOffset,
+    PartitionOffsets,
+    Place,
+)
 from anabranch.channel.kafka.propagation import values_of
 from anabranch.channel.segments.seal_settings import is_sealed
 
@@ -39,14 +45,8 @@ class StableEnds:
 
         Raises KafkaRefusedError, or KafkaUnreachableError.
         """
-        starts = {}
-        for place, told in self._stable.ask(ends, LATEST, deadline_s).items():
-            if isinstance(told, PartitionOffset):
-                if told.offset < ends[place]:
-                    starts[place] = told.offset
-            elif told.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise self._connection.explained(KafkaException(told), _ASKING)
-        return starts
+        starts = _offsets(self._connection, self._stable.ask(ends, LATEST, deadline_s))
+        return {place: start for place, start in starts.items() if start < ends[place]}
 
 
 def held_in_sealed(
@@ -70,11 +70,22 @@ def held_in_sealed(
     ]
     with closing(PartitionOffsets(connection)) as asked:
         told = asked.ask(places, LATEST, _left_s(deadline))
-    ends = {place: at.offset for place, at in told.items() if isinstance(at, PartitionOffset)}
+    ends = _offsets(connection, told)
     with closing(StableEnds(connection)) as stable:
         held = stable.held(ends, _left_s(deadline))
     sealed = _sealed(connection, admin, {topic for topic, _ in held}, deadline)
     return {place: start for place, start in held.items() if place[0] in sealed}
+
+
+def _offsets(connection: KafkaConnection, told: Answers) -> dict[Place, int]:
+    """The offsets of partitions that are there. Raises as `StableEnds.held`."""
+    found = {}
+    for place, each in told.items():
+        if isinstance(each, PartitionOffset):
+            found[place] = each.offset
+        elif each.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise connection.explained(KafkaException(each), _ASKING)
+    return found
 
 
 def _sealed(
