@@ -11,14 +11,10 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import (
-    BrokerLoadData,
-)
+from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.cycle import Seen, splits, unloads
-from anabranch.core.balance.reports import (
-    fault_of,
-)
+from anabranch.core.balance.reports import fault_of
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, decide, deviation, usable_loads
 from anabranch.core.balance.splitting import OwnerView, SplitRound, TopicLoad
@@ -159,7 +155,7 @@ class Balancer:
         cycle = None
         if prevented is None:
             view = notes.view(node.state, seen, settings, now_ms)
-            _, found = decide(state, view, held.settings, now_ms, notes.strategies)
+            _, found = decide(state, view, held.settings, now_ms, notes.strategies.copy())
             cycle = msgspec.structs.replace(found, thresholds=held.why)
         average, std = deviation(usable.values()) if usable else (None, None)
         return Outlook(

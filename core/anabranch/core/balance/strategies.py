@@ -90,6 +90,10 @@ class Strategies:
         self.faults: dict[StrategyKind, str] = {}
         self._found = found or {}
 
+    def copy(self) -> Strategies:
+        """The same ones for a decision in thought, whose faults are not these."""
+        return Strategies(self._found)
+
     def ask(
         self,
         kind: StrategyKind,
@@ -122,6 +126,7 @@ def wishes(answer: Iterable[object], kind: type[_WishT]) -> dict[str, _WishT]:
     """
     found: dict[str, _WishT] = {}
     for each in answer:
+        must(type(each) is kind, f"it answered {each!r:.100}, which is no {kind.__name__}")
         wish = plain(each, kind)
         must(wish.bundle not in found, f"{wish.bundle} is named twice")
         found[wish.bundle] = wish

@@ -111,7 +111,7 @@ def test_what_may_not_move_stays_whatever_a_strategy_asks(
         (own_raises(), "it raised ZeroDivisionError: by nothing"),
         (own(StrategyKind.SHEDDER, lambda view, settings: None), "it raised TypeError"),
         (own(StrategyKind.SHEDDER, endless), f"{X} is named twice"),
-        (shedder("x"), "Expected `object`, got `str`"),
+        (shedder("x"), "it answered 'x', which is no WantedMove"),
         (shedder(WantedMove("t/n/z", B)), "no broker has reported bundle 't/n/z'"),
         (shedder(WantedMove(X, "z:80")), "'z:80' has no load"),
         (shedder(WantedMove(X, A)), f"{A} has {X} already"),

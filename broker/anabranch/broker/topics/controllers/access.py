@@ -116,15 +116,18 @@ class TopicAccess:
             if not self.service.may_act(name):
                 await self.runtime.until_changed(unit, deadline, what)
 
-    async def controlled(self, name: str, *, reading: bool = False) -> ScalableTopic:
+    async def controlled(
+        self, name: str, deadline: float | None = None, *, reading: bool = False
+    ) -> ScalableTopic:
         """Returns the open topic, once this node is its controller, which knows most of it.
 
-        `reading`: a node that has lost touch with the log answers from its state. Raises
-        NotFoundError, ElsewhereError, and DeadlineExceededError after the time of a request.
+        `deadline`: the time of a request from now on, if None. `reading`: a node that has lost
+        touch with the log answers from its state. Raises NotFoundError, ElsewhereError, and
+        DeadlineExceededError after that.
         """
         self.topic(name)
         if self.runtime.has_lease or not reading:
-            await self.control(name, self.deadline())
+            await self.control(name, self.deadline() if deadline is None else deadline)
         return self.topic(name)
 
     def must_control(self, name: str) -> None:
@@ -143,11 +146,12 @@ class TopicAccess:
 
         Raises NotFoundError unless the topic is open, and ElsewhereError.
         """
+        deadline = self.deadline()
         return await self.proposals.settle(
             lambda: build(self.topic(name)),
             self.refusals(name),
-            self.deadline(),
-            lambda: self.controlled(name),
+            deadline,
+            lambda: self.controlled(name, deadline),
         )
 
     def proposal(
