@@ -7,10 +7,9 @@ stranger who asks again and again costs no more than a probe of the node's healt
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from typing import Any, Final
@@ -54,23 +53,30 @@ class Description:
     def __init__(self, routes: Sequence[Route], version: str) -> None:
         self._routes = routes
         self._version = version
+        self._making = asyncio.Lock()
+        self._made: dict[str, bytes] = {}
 
     async def openapi(self) -> Response:
         """The description for programs."""
-        made = await asyncio.to_thread(lambda: self._json)
+        made = await self._once("json", self._json)
         return Response(made, media_type="application/json", headers=_KEPT)
 
     async def page(self) -> Response:
         """The description for people."""
         headers = {**_KEPT, "Content-Security-Policy": CONTENT_POLICY}
-        made = await asyncio.to_thread(lambda: self._html)
+        made = await self._once("html", self._html)
         return Response(made, media_type="text/html", headers=headers)
 
-    @functools.cached_property
+    async def _once(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """The bytes of that name, made on a thread for the first who asks."""
+        async with self._making:
+            if name not in self._made:
+                self._made[name] = await asyncio.to_thread(make)
+        return self._made[name]
+
     def _json(self) -> bytes:
         return msgspec.json.encode(openapi_of(self._routes, self._version))
 
-    @functools.cached_property
     def _html(self) -> bytes:
         return page_of(self._routes, self._version).encode()
 
@@ -97,7 +103,7 @@ def openapi_of(routes: Sequence[Route], version: str) -> dict[str, Any]:
 def _kinds(route: Route) -> Iterator[Any]:
     """The types that a route's description speaks of, in order."""
     for each in route.parameters:
-        if each.place is not Place.DERIVED and each.kind is not Request:
+        if each.derived is None and each.kind is not Request:
             yield each.kind
     if _is_json(route):
         yield route.returns

@@ -72,6 +72,7 @@ class HttpServer:
             lifespan="off",
             access_log=False,
             log_config=None,
+            log_level="error",  # `Connections` notes refusals, and logs them now and then
             proxy_headers=False,  # anybody could say that they are somebody else
             server_header=False,
             date_header=False,

@@ -126,6 +126,7 @@ class OpenRights:
 
     def stands(self, right: OpenRight) -> bool:
         """Judges a right. One that was lost does not come back."""
+        self._doubtful.pop(right, None)
         if right.is_gone:
             return False
         refusal = self._refusal(right)
@@ -139,10 +140,13 @@ class OpenRights:
 
     def folded(self, changes: Iterable[Change]) -> None:
         """The state has changed; called before anything is told by the new one."""
-        for key, _ in changes if self._open else ():
-            if key.startswith((_TENANTS, PERMISSIONS_PREFIX)):
-                tenant = key.partition(":")[2].partition("/")[0]
-                self._doubtful.update(self._open.get(tenant, {}))
+        touched = {
+            key.partition(":")[2].partition("/")[0]
+            for key, _ in (changes if self._open else ())
+            if key.startswith((_TENANTS, PERMISSIONS_PREFIX))
+        }
+        for tenant in touched:
+            self._doubtful.update(self._open.get(tenant, {}))
         self._look()
 
     def replaced(self) -> None:

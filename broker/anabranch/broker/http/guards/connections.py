@@ -187,6 +187,11 @@ class BoundedConnection(asyncio.Protocol):
         """The request has its answer, and the next may come."""
         self._is_busy = False
         self._skipped_bytes = max(0, self._body_bytes - self.unread)
+        if self._skipped_bytes > self._of.limits.body_bytes_max and not self._is_over:
+            self._is_over = True  # no body may be so long, so the rest of it is not read
+            why = "its body is longer than httpMaxRequestSize"
+            self._of.refused.note("body", peer=self.peer, why=why)
+            self.transport.close()
         self.unread = 0
         self._since = self._loop.time()
         if self._is_held and not self._is_over:
