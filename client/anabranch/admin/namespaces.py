@@ -277,10 +277,7 @@ class Bundles(Resource[TransportT]):
 
         `destination_broker` (host:port), if given, owns it next.
         """
-        query: dict[str, str | list[str]] = {}
-        if destination_broker:
-            query["destinationBroker"] = names.broker_id(destination_broker)
-        return Call("PUT", home(namespace, bundle, "unload"), query)
+        return Call("PUT", home(namespace, bundle, "unload"), _to(destination_broker))
 
     @RestMethod
     def unload_topic(self, topic: str, destination_broker: str = "") -> Call[None]:
@@ -291,11 +288,8 @@ class Bundles(Resource[TransportT]):
         name, _ = names.parse_topic(topic)
         domain, _, rest = name.partition("://")
         parts = rest.split("/", 2)
-        query: dict[str, str | list[str]] = {}
-        if destination_broker:
-            query["destinationBroker"] = names.broker_id(destination_broker)
         where = "scalable" if domain == names.SCALABLE_DOMAIN else domain
-        return Call("PUT", path("admin", "v2", where, *parts, "unload"), query)
+        return Call("PUT", path("admin", "v2", where, *parts, "unload"), _to(destination_broker))
 
     @RestMethod
     def split_bundle(
@@ -356,3 +350,8 @@ class Lookups(Resource[TransportT]):
     def get_bundle_range(self, topic: str) -> Call[str]:
         """Returns the range of the bundle that the topic's name falls into."""
         return Call("GET", _path(topic, "bundle"))
+
+
+def _to(broker: str) -> dict[str, str]:
+    """Raises InvalidInputError."""
+    return {"destinationBroker": names.broker_id(broker)} if broker else {}

@@ -1,8 +1,8 @@
 """Lists of a namespace's topics (32, 33) and both kinds of their watches (64 to 67, 76 to 78).
 
 This node answers from its own view, within the limiter's memory, in the order of the seed's flows.
-It takes a little heap memory before it looks for the list, and the list's heap memory while it
-assembles that. The answer takes direct memory until the client has taken it.
+It takes a little heap memory before it looks for the list, and then the list's. The answer takes
+direct memory besides. Both are held until the client has taken the answer.
 
 A client has one list or difference under way at a time, so a client that does not read holds up no
 other. Changes meanwhile become one difference. It leads from the list that the client was told last
@@ -180,7 +180,7 @@ class _Listing:
         """Returns the names, once there is memory for them; None if the client knows them."""
         if kept.list.topics_hash != known_hash:
             await memory.resize(kept.list.names_bytes)
-        if kept.list.topics_hash == known_hash:
+        if kept.list.topics_hash == known_hash:  # the list may be that one by now
             return None
         return self._serving.encoded.names(kept, kind)
 

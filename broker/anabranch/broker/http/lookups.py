@@ -68,7 +68,7 @@ class _Ready:
         self._body = {"type": "http.response.body", "body": body}
 
     async def send(self, send: Send) -> None:
-        await send(dict(self._start))
+        await send(self._start)
         await send(self._body)
 
 

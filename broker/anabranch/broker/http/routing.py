@@ -1,4 +1,4 @@
-"""RouteGroup of a node: each is declared once, by its path and the parameters of a function.
+"""Routes of a node: each is declared once, by its path and the parameters of a function.
 
     @routes.get("/admin/v2/tenants/{tenant}")
     async def get_tenant(tenant: str) -> TenantInfo:
@@ -52,7 +52,6 @@ Handler = Callable[..., Awaitable[Any]]
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 _PART: Final = re.compile(r"\{(\w+)(:text)?\}")  # `:text`: the rest of a path, any characters
 _JSON: Final = "application/json"
-_BAD: Final = 400
 _NO_JSON: Final = "the body must be JSON: send it with Content-Type: application/json"
 
 
@@ -174,7 +173,7 @@ class Route(NamedTuple):
 
 
 class RouteGroup:
-    """RouteGroup with a common beginning of their paths, in the order in which they are tried."""
+    """Routes with a common beginning of their paths, in the order in which they are tried."""
 
     def __init__(self, tag: str, prefix: str = "") -> None:
         self.all: list[Route] = []
@@ -291,7 +290,7 @@ class Api:
         except (OperationError, InvalidInputError, MalformedError) as error:
             found = answer_to(request, error)
         is_stale = was_stale or self._operations.topics.is_stale
-        if is_stale and (found.status_code >= _BAD or _is_read(request)):
+        if is_stale and (found.status_code >= HTTPStatus.BAD_REQUEST or _is_read(request)):
             found.headers[STALE_HEADER] = "true"  # the state may have changed
         await found(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""`SettingFields`, which every group of settings extends, and the time at which one may change.
+"""`SettingFields`, how settings are written, and the time at which one may change.
 
 A field's type says if it may change while a node runs.
 """

@@ -29,6 +29,7 @@ from anabranch.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.cli.shared.output import table, write_json
 from anabranch.cli.topics.words import count_of
 from anabranch.core.errors import AnabranchError
+from anabranch.core.names import PORT_MAX
 from anabranch.core.topics.kafka_names import segments_head
 from anabranch.jars.java import find_java
 
@@ -43,7 +44,7 @@ _NAMED_MAX: Final = 10
 @setting_flags
 @click.option(
     "--http-port",
-    type=click.IntRange(1, 65_535),
+    type=click.IntRange(1, PORT_MAX),
     help=setting_help("Port of look-ups and administration.", "web_service_port"),
 )
 @click.option(

@@ -10,6 +10,7 @@ import click
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import FILE, given_settings
 from anabranch.cli.shared.stopping import asked_to_stop
+from anabranch.core.names import PORT_MAX
 from anabranch.proxy.settings import ProxySettings, load_proxy_settings
 
 
@@ -23,12 +24,12 @@ from anabranch.proxy.settings import ProxySettings, load_proxy_settings
 )
 @click.option(
     "--http-port",
-    type=click.IntRange(0, 65_535),
+    type=click.IntRange(0, PORT_MAX),
     help="Port of look-ups and administration.  [setting: webServicePort; default: 8080]",
 )
 @click.option(
     "--service-port",
-    type=click.IntRange(0, 65_535),
+    type=click.IntRange(0, PORT_MAX),
     help="Port for clients; 0: any free one.  [setting: servicePort; default: 6650]",
 )
 @click.option(

@@ -13,18 +13,19 @@ from anabranch.broker.settings import Settings
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.cli.shared.stopping import asked_to_stop
+from anabranch.core.names import PORT_MAX
 
 
 @click.command(cls=Command)
 @setting_flags
 @click.option(
     "--http-port",
-    type=click.IntRange(1, 65_535),
+    type=click.IntRange(1, PORT_MAX),
     help=setting_help("Port of look-ups and administration.", "web_service_port"),
 )
 @click.option(
     "--service-port",
-    type=click.IntRange(0, 65_535),
+    type=click.IntRange(0, PORT_MAX),
     help=setting_help("Port for clients; 0: any free one.", "broker_service_port"),
 )
 @click.option("--end-with-parent", is_flag=True, hidden=True)

@@ -1,4 +1,4 @@
-"""The kind of command and of group that all are: apart, because a node needs no more than this."""
+"""The kind of command and of group that nearly all are. It is apart: a node needs no more."""
 
 from __future__ import annotations
 

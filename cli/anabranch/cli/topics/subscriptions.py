@@ -158,7 +158,7 @@ def skip_all(admin: Admin, topic: str, name: str) -> str:
 # --- dead letters -----------------------------------------------------------------------
 
 
-@subscriptions.group("dead-letters", cls=CommandGroup)
+@subscriptions.group("dead-letters")
 def dead_letters() -> None:
     """Messages that a queue could not process.
 

@@ -15,7 +15,7 @@ from anabranch.admin import (
     FailureDomainData,
     IsolationData,
 )
-from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.errors import NotFoundError, OperationError, PreconditionError
 from anabranch.broker.http.errors import MalformedError
 from anabranch.broker.http.routing import BODY, Home, RouteGroup
 from anabranch.broker.operations import Operations
@@ -114,14 +114,10 @@ def routes(operations: Operations, cluster: str) -> RouteGroup:
     return found
 
 
-def _read(cluster: str, mine: str) -> None:
+def check_cluster(cluster: str, mine: str, kind: type[OperationError] = NotFoundError) -> None:
+    """Raises an error of that kind for the name of another cluster."""
     if cluster != mine:
-        raise NotFoundError(f"Cluster {cluster} does not exist; this one is {mine}")
-
-
-def _written(cluster: str, mine: str) -> None:
-    if cluster != mine:
-        raise PreconditionError(f"Cluster {cluster} does not exist; this one is {mine}")
+        raise kind(f"Cluster {cluster} does not exist; this one is {mine}")
 
 
 def _data(policy: PlacementPolicy) -> IsolationData:
@@ -144,38 +140,38 @@ def _isolation(routes: RouteGroup, operations: Operations, mine: str) -> None:
     @routes.get(path)
     async def list_isolation_policies(cluster: str) -> dict[str, IsolationData]:
         """All isolation policies, by name."""
-        _read(cluster, mine)
+        check_cluster(cluster, mine)
         found = placements.policies(PolicyKind.ISOLATION)
         return {name: _data(policy) for name, policy in found.items()}
 
     @routes.get(f"{path}/brokers")
     async def list_isolated_brokers(cluster: str) -> list[BrokerIsolationData]:
         """The policies' words on the brokers that serve now."""
-        _read(cluster, mine)
+        check_cluster(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of(operations.brokers())]
 
     @routes.get(f"{path}/brokers/{{broker}}")
     async def get_isolated_broker(cluster: str, broker: str) -> list[BrokerIsolationData]:
         """The policies' words on one broker, host:port, serving or not."""
-        _read(cluster, mine)
+        check_cluster(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of([names.broker_id(broker)])]
 
     @routes.get(f"{path}/{{policy}}")
     async def get_isolation_policy(cluster: str, policy: str) -> IsolationData:
         """One isolation policy."""
-        _read(cluster, mine)
+        check_cluster(cluster, mine)
         return _data(placements.policy(PolicyKind.ISOLATION, policy))
 
     @routes.post(f"{path}/{{policy}}")
     async def set_isolation_policy(cluster: str, policy: str, wanted: IsolationWanted) -> None:
         """Creates an isolation policy, or replaces its content. Bundles are not moved by that."""
-        _written(cluster, mine)
+        check_cluster(cluster, mine, PreconditionError)
         await placements.set_isolation(policy, wanted.policy())
 
     @routes.delete(f"{path}/{{policy}}")
     async def delete_isolation_policy(cluster: str, policy: str) -> None:
         """Deletes an isolation policy."""
-        _written(cluster, mine)
+        check_cluster(cluster, mine, PreconditionError)
         await placements.delete(PolicyKind.ISOLATION, policy)
 
 
@@ -185,26 +181,26 @@ def _domains(routes: RouteGroup, operations: Operations, mine: str) -> None:
     @routes.get(path)
     async def list_failure_domains(cluster: str) -> dict[str, FailureDomainData]:
         """All failure domains, by name."""
-        _read(cluster, mine)
+        check_cluster(cluster, mine)
         found = placements.policies(PolicyKind.DOMAIN)
         return {name: FailureDomainData(list(each.brokers)) for name, each in found.items()}
 
     @routes.get(f"{path}/{{domain}}")
     async def get_failure_domain(cluster: str, domain: str) -> FailureDomainData:
         """One failure domain."""
-        _read(cluster, mine)
+        check_cluster(cluster, mine)
         return FailureDomainData(list(placements.policy(PolicyKind.DOMAIN, domain).brokers))
 
     @routes.post(f"{path}/{{domain}}")
     async def set_failure_domain(cluster: str, domain: str, wanted: DomainWanted) -> None:
         """Creates a failure domain, or replaces its brokers; each is in one domain at most."""
-        _written(cluster, mine)
+        check_cluster(cluster, mine, PreconditionError)
         await placements.set_domain(domain, wanted.brokers)
 
     @routes.delete(f"{path}/{{domain}}")
     async def delete_failure_domain(cluster: str, domain: str) -> None:
         """Deletes a failure domain; its brokers stay."""
-        _written(cluster, mine)
+        check_cluster(cluster, mine, PreconditionError)
         await placements.delete(PolicyKind.DOMAIN, domain)
 
 
@@ -251,5 +247,5 @@ def _groups(routes: RouteGroup, operations: Operations, mine: str) -> None:
         tenant: Annotated[str, Meta(description="Only namespaces of this tenant.")] = "",
     ) -> list[str]:
         """The namespaces of an anti-affinity group."""
-        _read(cluster, mine)
+        check_cluster(cluster, mine)
         return placements.namespaces_in(group, tenant)

@@ -26,25 +26,19 @@ _Force = Annotated[bool, Meta(description="Accepted; a needed segment stays.")]
 def routes(topics: TopicOperations) -> RouteGroup:
     """All routes of single segments; a descriptor is `hexStart-hexEnd-id`."""
     found = RouteGroup("segments", "/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}")
-    # Path behind that of the segment, operation, and the way to do it.
-    for add, end, operation, way in (
-        (
-            found.put,
-            "",
-            "create_segment",
-            "segments come from creating the topic, split, merge and rebucket",
-        ),
+    # Path behind that of the segment, and the way to do it.
+    for add, end, way in (
+        (found.put, "", "segments come from creating the topic, split, merge and rebucket"),
         (
             found.post,
             "/terminate",
-            "terminate_segment",
             "a split, merge or rebucket seals it, when others take over its keys",
         ),
-        (found.put, _SUBSCRIPTION, "create_segment_subscription", f"{_ONE}create it there"),
-        (found.delete, _SUBSCRIPTION, "delete_segment_subscription", f"{_ONE}delete it there"),
-        (found.post, f"{_SUBSCRIPTION}/skip-all", "skip_all_of_segment", f"{_ONE}skip all there"),
+        (found.put, _SUBSCRIPTION, f"{_ONE}create it there"),
+        (found.delete, _SUBSCRIPTION, f"{_ONE}delete it there"),
+        (found.post, f"{_SUBSCRIPTION}/skip-all", f"{_ONE}skip all there"),
     ):
-        add(end)(_refusing(topics, operation, way))
+        add(end)(_refusing(topics, way))
 
     @found.post(f"{_SUBSCRIPTION}/seek")
     async def seek_segment_subscription(
@@ -77,11 +71,10 @@ def routes(topics: TopicOperations) -> RouteGroup:
     return found
 
 
-def _refusing(topics: TopicOperations, operation: str, way: str) -> Callable[..., Awaitable[None]]:
+def _refusing(topics: TopicOperations, way: str) -> Callable[..., Awaitable[None]]:
     async def refused(name: TopicName, descriptor: str) -> None:
         _refuse(topics, name, descriptor, way)
 
-    refused.__name__ = operation
     refused.__doc__ = f"Refused: {way}."
     return refused
 

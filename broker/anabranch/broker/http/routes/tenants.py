@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from anabranch.admin import AutoScaleOverride, ClusterData, Policies, TenantInfo
-from anabranch.broker.errors import NotFoundError, PreconditionError, listed
+from anabranch.broker.errors import PreconditionError, listed
 from anabranch.broker.http.errors import MalformedError
 from anabranch.broker.http.routes.bundles import bundles_data, edges_of
+from anabranch.broker.http.routes.placements import check_cluster
 from anabranch.broker.http.routing import BODY, Home, RouteGroup, TopicName
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings import Settings
@@ -97,8 +98,7 @@ def _clusters(routes: RouteGroup, settings: Settings) -> None:
     @routes.get("/clusters/{cluster}")
     async def get_cluster(cluster: str) -> ClusterData:
         """The cluster's addresses: this node's, as any other's."""
-        if cluster != mine:
-            raise NotFoundError(f"Cluster {cluster} does not exist; this one is {mine}")
+        check_cluster(cluster, mine)
         return ClusterData(
             service_url=settings.web_url,
             service_url_tls=settings.web_url_tls,
