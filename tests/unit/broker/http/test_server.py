@@ -1,6 +1,5 @@
 """What all routes have in common: errors, limits, probes, description; and the server itself."""
 
-import asyncio
 import io
 import json
 import re
@@ -27,7 +26,7 @@ from anabranch.core.security.actions import (
 )
 from anabranch.core.security.table import REST
 from support.http import HttpNode, on_nodes
-from support.memory_cluster import WAIT_S, until
+from support.memory_cluster import until
 from support.raw_http import connected
 from support.scalable import refused
 
@@ -217,18 +216,6 @@ async def test_a_body_that_cannot_be_read_is_refused_with_its_place(node: HttpNo
         answer = await node.http.put("/admin/v2/tenants/acme", content=content, headers=headers)
         assert answer.status_code == status, answer.text
         assert named in answer.json()["reason"]
-
-
-@on_nodes()
-async def test_a_connection_ends_after_the_answer_if_a_body_is_told_that_none_may_be(
-    node: HttpNode,
-) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", node.http.base_url.port)
-    head = f"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {1 << 33}\r\n\r\n"
-    writer.write(head.encode())
-    told = await asyncio.wait_for(reader.read(), WAIT_S)  # to the end
-    assert told.startswith(b"HTTP/1.1 404 ")
-    writer.close()
 
 
 @on_nodes()

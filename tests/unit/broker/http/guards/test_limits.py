@@ -183,6 +183,15 @@ async def test_for_each_that_comes_at_once_with_others_one_goes() -> None:
             await until(lambda: server.connections.count == 3)
 
 
+async def test_a_body_that_is_told_to_be_longer_than_any_is_not_read_after_the_answer() -> None:
+    async with serving(httpMaxRequestSize=2_000) as (server, port), connected(port) as client:
+        client.send(b"GET /x HTTP/1.1\r\nContent-Length: 20000\r\n\r\n")
+        client.send(b"y" * 3_000)
+        await client.answer()
+        await client.ends()
+        assert server.connections.refused.counts == {"body": 1}
+
+
 async def test_an_answer_that_nobody_takes_is_given_up() -> None:
     async with serving(httpRequestTimeoutMillis=200) as (server, port), connected(port) as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
