@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 
 from anabranch.broker.logging import configure_logging
-from anabranch.broker.node import Node
+from anabranch.broker.node.node import Node
 from anabranch.broker.settings import load_settings
 from anabranch.channel.codec import encode_record
 from anabranch.channel.kafka.connection import KafkaConnection

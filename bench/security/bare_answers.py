@@ -13,7 +13,7 @@ from typing import cast
 
 import uvloop
 
-from anabranch.broker.process import give_back_large_blocks
+from anabranch.broker.node.process import give_back_large_blocks
 from anabranch.broker.security.tls import TlsFiles, server_context
 from anabranch.devkit.nodes import HOST
 from anabranch.wire.placed_reads import SharedReads

@@ -138,7 +138,7 @@ def test_a_command_without_its_extra_names_the_remedy(
 
 
 def test_the_extra_of_a_node_brings_a_node_and_names_the_one_of_spark(with_node: Install) -> None:
-    code = "import anabranch.broker.node, anabranch.broker.http.app, anabranch.cli.node.run"
+    code = "import anabranch.broker.node.node, anabranch.broker.http.app, anabranch.cli.node.run"
     found = with_node.python("-c", code)
     assert (found.returncode, found.stderr) == (0, "")
     assert with_node.run("node", "--help").returncode == 0

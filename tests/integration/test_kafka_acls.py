@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from anabranch.broker.node import Node
+from anabranch.broker.node.node import Node
 from anabranch.broker.settings import Settings
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.kafka.acls import KafkaAcls

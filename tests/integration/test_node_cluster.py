@@ -8,8 +8,8 @@ import pytest
 
 from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import StartError, UnavailableError
-from anabranch.broker.node import Node
-from anabranch.broker.startup import check_not_in_use
+from anabranch.broker.node.node import Node
+from anabranch.broker.node.startup import check_not_in_use
 from anabranch.channel.errors import LogTrimmedError, NewerSchemaError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.connection import KafkaConnection

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.node import Node
+from anabranch.broker.node.node import Node
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.snapshots.reader import SnapshotReader

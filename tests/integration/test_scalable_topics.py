@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from anabranch.broker.node import Node
+from anabranch.broker.node.node import Node
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.client import Client, StreamConsumer
 from anabranch.core.entities.segment import SegmentInfo, tile

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from anabranch.broker.node import Node
+from anabranch.broker.node.node import Node
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics

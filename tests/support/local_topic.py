@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.node import Node
+from anabranch.broker.node.node import Node
 from anabranch.broker.settings import Settings
 from anabranch.core.bundles.guards import controller_of
 from anabranch.devkit.ports import free_port

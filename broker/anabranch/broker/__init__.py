@@ -1,1 +1,1 @@
-"""A node: the core wired to channel, projections, both ports and the command line; the proxy."""
+"""A node: the core wired to channel, projections and both ports."""

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.process import RESERVED, fitted
+from anabranch.broker.node.process import RESERVED, fitted
 from anabranch.broker.settings import load_settings
 from anabranch.channel.kafka.connection import KafkaConnection
 

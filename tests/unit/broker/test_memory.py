@@ -12,7 +12,7 @@ import pytest
 # As payloads of lists come and go: made of large parts, with small things between them that stay.
 _PROGRAM: Final = """
 import sys
-from anabranch.broker.process import give_back_large_blocks
+from anabranch.broker.node.process import give_back_large_blocks
 
 def resident_bytes():
     with open("/proc/self/statm") as file:
@@ -65,7 +65,7 @@ def test_what_the_environment_says_stays() -> None:
 
 _ROUNDS: Final = """
 import gc
-from anabranch.broker.process import collect_rarely
+from anabranch.broker.node.process import collect_rarely
 if {told}:
     collect_rarely()
 topics = [[number] for number in range({topics})]

@@ -14,13 +14,13 @@ import structlog
 
 from anabranch.broker.digest_watch import DigestWatch
 from anabranch.broker.errors import StartError
-from anabranch.broker.feeds import Feed
 from anabranch.broker.logging import configure_logging, get_logger
 from anabranch.broker.metrics.registry import Metrics
-from anabranch.broker.settings import load_settings
-from anabranch.broker.view_catch_up import (
+from anabranch.broker.node.feeds import Feed
+from anabranch.broker.node.view_catch_up import (
     open_view,
 )
+from anabranch.broker.settings import load_settings
 from anabranch.channel.kafka.connection import read_properties
 from anabranch.core.bundles.propose import Actor, move
 from anabranch.core.entities.unit import Move, Unit, UnitState

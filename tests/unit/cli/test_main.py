@@ -158,7 +158,7 @@ def test_a_shell_completes_commands_and_options() -> None:
 def test_neither_help_nor_node_carries_spark_or_tools(module: str, more: tuple[str, ...]) -> None:
     unwanted = ["pyspark", "pandas", "pyarrow", "anabranch.spark_replay", *more]
     code = (
-        f"import sys, {module}, anabranch.broker.node, anabranch.broker.http.app;"
+        f"import sys, {module}, anabranch.broker.node.node, anabranch.broker.http.app;"
         f"sys.exit(any(name in sys.modules for name in {unwanted}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=WAIT_S).returncode == 0

@@ -12,9 +12,9 @@ from typing import Any, Final
 import click
 import msgspec
 
+from anabranch.broker.node.startup import connect
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.replayed import state_before
-from anabranch.broker.startup import connect
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import Entry, read_until

@@ -14,10 +14,10 @@ import click
 
 from anabranch.admin import Admin, AdminError
 from anabranch.broker.errors import StartError
+from anabranch.broker.node.startup import connect, topic_settings
 from anabranch.broker.ports import NODE_PORTS, hold_ports
 from anabranch.broker.security.tls import files_of, server_context
 from anabranch.broker.settings import Settings, SettingsError
-from anabranch.broker.startup import connect, topic_settings
 from anabranch.channel.kafka.topics import Topics, inspect_topics
 from anabranch.channel.segments.transactions import held_in_sealed
 from anabranch.cli.node.findings import Finding, NotWellError, checked

@@ -59,7 +59,7 @@ def proxy(
     advertisedAddress=river.example.com
     """
     from anabranch.broker.logging import configure_logging
-    from anabranch.broker.process import collect_rarely, give_back_large_blocks
+    from anabranch.broker.node.process import collect_rarely, give_back_large_blocks
     from anabranch.broker.settings.limits import LogFields
 
     give_back_large_blocks()
@@ -78,8 +78,8 @@ def proxy(
 
 async def run(settings: ProxySettings) -> int:
     """Starts the proxy and its ports; returns once it was stopped."""
+    from anabranch.broker.node.process import fit_connections
     from anabranch.broker.ports import hold_ports
-    from anabranch.broker.process import fit_connections
     from anabranch.proxy.proxy import DESCRIPTORS_EACH, Proxy
     from anabranch.proxy.settings import BIND_ADDRESS, PORTS, PROXY_PORTS
 

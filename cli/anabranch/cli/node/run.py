@@ -42,7 +42,7 @@ def node(end_with_parent: bool, **given: Any) -> int:
     /var/lib/anabranch --set clusterName=river
     """
     from anabranch.broker.logging import configure_logging
-    from anabranch.broker.process import collect_rarely, give_back_large_blocks
+    from anabranch.broker.node.process import collect_rarely, give_back_large_blocks
 
     give_back_large_blocks()
     collect_rarely()
@@ -54,7 +54,7 @@ def node(end_with_parent: bool, **given: Any) -> int:
 
     # Before the loop runs, which hears of no signal while something is imported.
     import anabranch.broker.http.app
-    import anabranch.broker.node  # noqa: F401
+    import anabranch.broker.node.node  # noqa: F401
 
     return uvloop.run(run(settings))
 
@@ -64,10 +64,10 @@ async def run(settings: Settings) -> int:
     from anabranch.broker.binary.sessions import sessions
     from anabranch.broker.http.app import create_server
     from anabranch.broker.logging import set_log_level
-    from anabranch.broker.node import Node
-    from anabranch.broker.node_metrics import measure_connections
+    from anabranch.broker.node.metrics import measure_connections
+    from anabranch.broker.node.node import Node
+    from anabranch.broker.node.process import fit_connections
     from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
-    from anabranch.broker.process import fit_connections
     from anabranch.broker.security.node import measure_security, node_security
     from anabranch.broker.settings.model import BINARY, WEB
     from anabranch.wire.server.server import WireServer

@@ -8,8 +8,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from anabranch.broker.node.startup import segment_settings
 from anabranch.broker.settings import Settings
-from anabranch.broker.startup import segment_settings
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.deadline import must_pass
 from anabranch.channel.segments.admin import SegmentAdmin

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import click
 
+from anabranch.broker.node.startup import connect
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.overrides import setting_fault
-from anabranch.broker.startup import connect
 from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from anabranch.broker.balance.counts import BalanceCounts
-from anabranch.broker.node_balance import build_counts
+from anabranch.broker.node.balancing import build_counts
 from anabranch.core.balance.counters import BalanceResult, UnloadReason
 from anabranch.core.bundles import propose
 from anabranch.core.entities.unit import Move

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.broker.balance.runner import BalanceRunner
-from anabranch.broker.node_balance import build_counts, installed
+from anabranch.broker.node.balancing import build_counts, installed
 from anabranch.channel.codec import read_entry
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.counters import BalanceResult, SplitReason, UnloadReason

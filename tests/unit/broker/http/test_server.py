@@ -13,7 +13,7 @@ import pytest
 from anabranch.broker.errors import StartError
 from anabranch.broker.http.server import bind
 from anabranch.broker.logging import configure_logging
-from anabranch.broker.node_metrics import measure_node
+from anabranch.broker.node.metrics import measure_node
 from anabranch.broker.settings import load_settings
 from anabranch.core.security.actions import (
     ANYONE,

@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.reporter import build_reporter
-from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
-from anabranch.broker.node_metrics import measure_connections, measure_node
+from anabranch.broker.node.balancing import build_balance, build_counts, resource_meter
+from anabranch.broker.node.metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
 from anabranch.broker.security.acls import measure_acls
 from anabranch.broker.security.node import measure_security

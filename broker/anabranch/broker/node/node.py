@@ -17,30 +17,30 @@ from typing import Any, Final, TypeVar
 
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.errors import StartError
-from anabranch.broker.feeds import Feed
 from anabranch.broker.load.reporter import SegmentLoadReporter, build_reporter
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
-from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
-from anabranch.broker.node_metrics import measure_node
-from anabranch.broker.operations import Operations
-from anabranch.broker.runtime import Ended, Runtime
-from anabranch.broker.security.acls import acl_reconciler
-from anabranch.broker.settings import Settings
-from anabranch.broker.snapshots.writer import Snapshots
-from anabranch.broker.startup import (
+from anabranch.broker.node.balancing import build_balance, build_counts, resource_meter
+from anabranch.broker.node.feeds import Feed
+from anabranch.broker.node.metrics import measure_node
+from anabranch.broker.node.startup import (
     check_not_in_use,
     connect,
     prepare_topics,
     segment_settings,
 )
+from anabranch.broker.node.view_catch_up import (
+    CatchUp,
+)
+from anabranch.broker.operations import Operations
+from anabranch.broker.runtime import Ended, Runtime
+from anabranch.broker.security.acls import acl_reconciler
+from anabranch.broker.settings import Settings
+from anabranch.broker.snapshots.writer import Snapshots
 from anabranch.broker.topics.build import TopicParts
 from anabranch.broker.topics.controllers.worker import KafkaSegments
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
-from anabranch.broker.view_catch_up import (
-    CatchUp,
-)
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.acls import KafkaAcls
