@@ -32,7 +32,6 @@ help:
 	@echo 'make test-long     the rest: several brokers, long simulations, containers'
 	@echo 'make images        build the images (needs a Docker engine)'
 	@echo 'make stack         a whole cluster in containers: Kafka, nodes, Spark, Prometheus'
-	@echo 'make stack-demo    the load of the demo, through that cluster'
 	@echo 'make stack-down    remove that cluster, and all that it kept'
 	@echo 'make faults        disturb those images under load, and judge the history'
 	@echo 'make faults-clean  remove the containers of a run that was killed'
@@ -129,6 +128,7 @@ test: java check jars
 # each part, whatever became of the one before it.
 .PHONY: test-long
 test-long: java jars
+	@$(BIN)/python -m anabranch.jars.cache old
 	@failed=0; \
 	$(PYTEST_WITH_PROCESSES) --dist loadgroup -m 'long and not faults' $(PYTEST_ARGS) || failed=1; \
 	$(PYTEST) --dist worksteal --budget 8 -k no_fault tests/simulation/test_worlds.py $(PYTEST_ARGS) || failed=1; \
@@ -157,11 +157,9 @@ engine:
 	@docker/stack.sh engine
 
 # The cluster of docker/compose.yaml.
-.PHONY: stack stack-demo stack-down
+.PHONY: stack stack-down
 stack: images
 	docker/stack.sh up
-stack-demo:
-	docker/stack.sh demo
 stack-down:
 	docker/stack.sh down
 

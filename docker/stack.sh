@@ -1,8 +1,7 @@
 #!/bin/sh
-# Starts the cluster of compose.yaml and waits until all of it is healthy, runs a command in it, or removes it with all
-# that it kept:
+# Starts the cluster of compose.yaml and waits until all of it is healthy, or removes it with all that it kept:
 #
-#   docker/stack.sh up | demo | down | engine
+#   docker/stack.sh up | down | engine
 #
 # STACK names it (anabranch), so that several may run beside each other; STACK_TAG is that of the images (dev). `engine`
 # says whether there is one, which is all that images need.
@@ -84,21 +83,11 @@ addresses() {
 
 local_port() { compose port "$1" "$2" | sed 's/^127\.0\.0\.1/localhost/'; }
 
-# In a container of the stack's network: what nodes advertise are names that only containers know.
-demo() {
-    kafka=kafka-1:9092,kafka-2:9092,kafka-3:9092
-    network=$(docker network ls --quiet --filter "label=com.docker.compose.project=$STACK")
-    [ -n "$network" ] || { echo 'The stack does not run. Start it: make stack' >&2; exit 2; }
-    docker run --rm --network "$network" --label "org.anabranch.stack=$STACK" "anabranch-spark:$STACK_TAG" \
-        demo --nodes http://node-1:8080,http://node-2:8080,http://node-3:8080 --bootstrap-servers "$kafka" "$@"
-}
-
 check_engine
 [ "${1:-}" = engine ] && exit 0
 check_compose
 case ${1:-} in
     up) up ;;
     down) down ;;
-    demo) shift && demo "$@" ;;
-    *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 esac

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import repeat
 from random import Random
 
 import msgspec
@@ -155,7 +156,7 @@ def choosing(place: Place) -> Measured:
 
 
 def _chosen(candidates: list[Candidate], terms: Terms) -> Choice:
-    return choose(filtered(candidates, terms), terms, lambda best: best[7 % len(best)])
+    return choose(filtered(candidates, terms), terms, lambda best: best[7 % len(best)], repeat(0))
 
 
 # --- from everything on one node ------------------------------------------------------------------

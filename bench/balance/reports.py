@@ -24,7 +24,7 @@ from anabranch.channel.balance_records import (
     broker_load_record,
     top_bundles_record,
 )
-from anabranch.channel.codec import encode_broker_load, encode_top_bundles
+from anabranch.channel.codec import BROKER_LOADS, TOP_BUNDLES
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
@@ -108,9 +108,9 @@ def _written() -> dict[str, Rate]:
         for turn in range(_MINUTES * 60_000 // _EVERY_MS):
             load, top = node.measured(_START_MS + turn * _EVERY_MS)
             if load is not None:
-                sizes[_LOADS].append(len(encode_broker_load(load)))
+                sizes[_LOADS].append(len(BROKER_LOADS.encode(load)))
             if top is not None:
-                sizes[_TOP].append(len(encode_top_bundles(top)))
+                sizes[_TOP].append(len(TOP_BUNDLES.encode(top)))
     scale = _NODES / _SIMULATED / (_MINUTES * 60)
     return {name: Rate(len(found) * scale, sum(found) * scale) for name, found in sizes.items()}
 
@@ -184,7 +184,7 @@ def _write(place: Place, topics: Topics, topic: str, rate: float, count: int) ->
     producer = place.connection.producer(linger_ms=0)
     where = topics.broker_load if topic == _LOADS else topics.top_bundles
     values = (
-        [*map(encode_broker_load, loads)] if topic == _LOADS else [*map(encode_top_bundles, tops)]
+        [*map(BROKER_LOADS.encode, loads)] if topic == _LOADS else [*map(TOP_BUNDLES.encode, tops)]
     )
     for number in due_times(count, rate):
         broker = f"broker-{number % _NODES}.example:8080"

@@ -267,7 +267,7 @@ def idle_memory(place: Place) -> Measured:
     nodes = place.nodes
     time.sleep(5.0)
     found = [resident_mb(node.pid or 0) for node in nodes]
-    return Measured(max(found), "MB", max(found), 120, details={"nodes": found})
+    return Measured(max(found), "MB", max(found), 80, details={"nodes": found})
 
 
 def start_to_lookup(place: Place) -> Measured:

@@ -117,7 +117,7 @@ OF_NODES = (
     Figure(
         "idle-memory",
         "memory of an idle node",
-        "at most 120 MB",
+        "at most 80 MB",
         "410 to 450 MB",
         cluster.idle_memory,
     ),

@@ -52,6 +52,13 @@ OF_TOPICS = (
         messages.ack_worst,
     ),
     Figure(
+        "prepare-ack",
+        "worst send-to-ack at 200 msg/s, p50 of 20 prepares: 4 to 8 or 3 segments, and back",
+        "1.5 x that of the splits between them",
+        "-",
+        messages.prepare,
+    ),
+    Figure(
         "split-stream",
         "worst send-to-receive of changed keys at 200 msg/s, stream, p50 of 20 splits and merges",
         "150 ms, on one broker 60 ms",
@@ -85,14 +92,6 @@ OF_TOPICS = (
         "200 ms, on one broker 60 ms",
         "-",
         partial(messages.queue, rate=messages.FAST),
-    ),
-    Figure(
-        "relocate-ack",
-        "worst send-to-ack of a relocated segment's keys at 2,000 msg/s, two brokers, p50 of 20",
-        "at most 1.5 x that of a split",
-        "-",
-        messages.relocation,
-        on_one=True,
     ),
     Figure(
         "hot-broker",

@@ -20,9 +20,8 @@ from anabranch.core.log.records import (
     TenantChange,
 )
 from anabranch.core.security.actions import CONSUMING
-from anabranch.core.security.authorize import Judgement, authorize
+from anabranch.core.security.authorize import Grants, Judgement, authorize
 from anabranch.core.security.changes import FoldedGrants
-from anabranch.core.security.grants import Grants
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import topic_resource
 from anabranch.projections.view import View

@@ -16,7 +16,7 @@ import uvloop
 from anabranch.broker.node.process import give_back_large_blocks
 from anabranch.broker.security.tls import TlsFiles, server_context
 from anabranch.devkit.nodes import HOST
-from anabranch.wire.placed_reads import SharedReads
+from anabranch.wire.shared_reads import SharedReads
 
 
 class _Answers(asyncio.Protocol):

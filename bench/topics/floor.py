@@ -5,8 +5,8 @@ before the seal, the seal before its end, and a refusal by every partition, beca
 change of settings before its brokers obey. What a split takes longer is what our code costs.
 
 Where there are copies, the seal waits until they follow the children's leaders, and a second
-setting follows it. Nodes also ask each broker what it has read of both settings. Bare clients have
-no call for that, so the floor leaves the asking out.
+setting follows it. Nodes also ask each broker until it shows the second one. librdkafka has no
+call for that, so a floor leaves the asking out, or asks by connections of our own (`asks`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing
+from anabranch.wire.kafka.described import BrokerViews
 from bench.clients.bare import BareKafka
 
 _ANSWER_S: Final = 30.0
@@ -34,6 +35,8 @@ _VALUE: Final = b"x" * 300  # a record of a layout
 _PROBE_MS: Final = 1 << 55
 _TAKES: Final = {"message.timestamp.after.max.ms": "3600000"}  # so that a probe is never stored
 _AGAIN_S: Final = 0.001
+_LIMIT: Final = "max.message.bytes"
+_STAMP: Final = "1"
 
 Answers = Mapping[Any, Future[Any]]
 
@@ -41,9 +44,10 @@ Answers = Mapping[Any, Future[Any]]
 class BareSteps:
     """Its topics split and merge in turn, beginning with one. Ends its clients with `close`."""
 
-    def __init__(self, kafka: BareKafka, partitions: int) -> None:
+    def __init__(self, kafka: BareKafka, partitions: int, *, asks: bool = False) -> None:
         self._kafka = kafka
         self._partitions = partitions
+        self._views = BrokerViews({}, _ANSWER_S) if asks else None
         self._writer = kafka.producer(**{"linger.ms": 0})
         self._prober = kafka.producer(
             **{"linger.ms": 0, "enable.idempotence": False, "acks": 1, "retries": 0}
@@ -55,8 +59,10 @@ class BareSteps:
         settle(kafka)
 
     def close(self) -> None:
-        """Ends the one client that has to be ended."""
+        """Ends the clients that have to be ended."""
         self._reader.close()
+        if self._views is not None:
+            self._views.close()
 
     def run(self, children: int) -> tuple[float, float]:
         """One operation. Returns milliseconds: of all, and from the record that seals to the last.
@@ -78,7 +84,8 @@ class BareSteps:
             self._prober.list_topics(name, _ANSWER_S)  # else it finds the leaders in its own time
         all_of(changed)
         if self._kafka.copies > 1:
-            all_of(ask_to_change(self._kafka, self._parents, "1"))
+            all_of(ask_to_change(self._kafka, self._parents, _STAMP))
+            self._await_shown()
         places = [(name, number) for name in self._parents for number in range(self._partitions)]
         self._await_refusals(places[:1])
         self._await_refusals(places[1:])
@@ -106,6 +113,23 @@ class BareSteps:
         places = [(name, number) for name in names for number in range(self._partitions)]
         deadline = Deadline(self._kafka.connection, _ANSWER_S, lambda: None)
         delete_nothing(self._kafka.admin, places, set(), deadline, f"to copy topic {names[0]}")
+
+    def _await_shown(self) -> None:
+        """Every broker shows the second setting when this returns, if `asks`."""
+        if self._views is None:
+            return
+        brokers = self._prober.list_topics(timeout=_ANSWER_S).brokers.values()
+        left = {(str(broker.host), broker.port) for broker in brokers}
+        deadline = time.perf_counter() + _ANSWER_S
+        while left:
+            told = self._views.settings(left, self._parents, (_LIMIT,))
+            left -= {
+                broker
+                for broker, topics in told.items()
+                if all(topics.get(name, {}).get(_LIMIT) == _STAMP for name in self._parents)
+            }
+            if time.perf_counter() > deadline:
+                raise RuntimeError(f"these brokers do not show the second setting: {left}")
 
     def _await_refusals(self, places: Sequence[tuple[str, int]]) -> None:
         left = set(places)
@@ -139,7 +163,7 @@ def create(
 
 def ask_to_change(kafka: BareKafka, names: Sequence[str], bytes_max: str) -> Answers:
     """Changes one setting of the topics by one request, which is not waited for."""
-    entry = ConfigEntry("max.message.bytes", bytes_max, incremental_operation=AlterConfigOpType.SET)
+    entry = ConfigEntry(_LIMIT, bytes_max, incremental_operation=AlterConfigOpType.SET)
     resources = [
         ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
         for name in names

@@ -1,4 +1,4 @@
-"""Pauses that a split, a merge or a relocation makes for messages of its keys.
+"""Pauses that a split, a merge or a prepare makes for messages of its keys.
 
 Each message is followed from the time at which it was due to its acknowledgement and its receipt.
 """
@@ -11,12 +11,13 @@ import statistics
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from anabranch.client import Client, Producer
+from anabranch.core.entities.segment import RING16_END
 from anabranch.core.hashing import hash32, segment_hash
 from anabranch.devkit.causality import Span, turned_round
 from bench.clients.load import KEYS, stamp, stamped
@@ -29,14 +30,12 @@ FAST = 2_000
 _PRODUCERS = 2
 _SEGMENTS = 4
 _CHANGES = 20
+_PREPARED = (8, 3)  # segments, in turn
 _APART_S = 3.0  # from the end of a change to the next one
-_APART_BY_TURNS_S = 0.5  # the same of relocations and splits
 _AROUND_S = 0.2  # of a change, belongs to it
 _DEADLINE_S = 30.0
 _TICK_S = 0.001
 _AT_ONCE = 500  # messages at most in a tick: whoever is behind must let the consumer live, too
-_GOAL_RELOCATION = 1.5  # times a split
-_BROKERS = (1, 2)
 _RING = [segment_hash(hash32(key)) for key in KEYS]
 
 Pick = Callable[[list[float]], float]
@@ -69,7 +68,7 @@ class Traffic:
         self.received = array("d")
         self.splits: list[Change] = []
         self.merges: list[Change] = []
-        self.relocations: list[Change] = []
+        self.prepares: list[Change] = []
         self._orders: dict[int, list[int]] = {}
         self._failure: Exception | None = None
 
@@ -151,6 +150,31 @@ def ack_worst(place: Place) -> Measured:
     return _judged(traffic, traffic.acked, max, _goal_ms(place, 25.0, 250.0))
 
 
+def prepare(place: Place) -> Measured:
+    """The worst of each prepare of all keys, up and down, beside splits in the same run."""
+    traffic = Traffic(RATE)
+    _run(place, traffic, _stream, traffic.take, _split_and_prepare)
+    worst = traffic.worst_ms(traffic.acked, traffic.prepares)
+    splits = traffic.worst_ms(traffic.acked, traffic.splits)
+    value, limit = statistics.median(worst), statistics.median(splits)
+    return Measured(
+        value,
+        "ms",
+        value / limit,
+        1.5,
+        limit=limit,
+        limit_what="the same of the splits of one segment in four",
+        floor=statistics.median(traffic.calm_ms(traffic.acked, traffic.prepares)),
+        floor_what="the worst of the same keys just before each prepare, for as long",
+        details={
+            "worst_of_each_prepare": worst,
+            "worst_of_each_split": splits,
+            "prepare_ms": _took_ms(traffic.prepares),
+            "split_ms": _took_ms(traffic.splits),
+        },
+    )
+
+
 def stream(place: Place, rate: int = RATE) -> Measured:
     """The stream consumer's part of it."""
     traffic = _with_stream(place, rate)
@@ -165,33 +189,6 @@ def queue(place: Place, rate: int = RATE) -> Measured:
 
 def _goal_ms(place: Place, on_one: float, on_three: float) -> float:
     return on_one if place.brokers == 1 else on_three
-
-
-def relocation(place: Place) -> Measured:
-    """The producer's part of a run with relocations and splits in turn, of the widest segment, with
-    two brokers of Kafka of its own and one copy of all: each goes from one to the other.
-    """
-    with Place(place.quick, len(_BROKERS), copies=1) as of_two:
-        traffic = Traffic(FAST)
-        _run(of_two, traffic, _stream, traffic.take, _split_and_relocate)
-    worst = traffic.worst_ms(traffic.acked, traffic.relocations)
-    beside = traffic.worst_ms(traffic.acked, traffic.splits)
-    value, limit = statistics.median(worst), statistics.median(beside)
-    return Measured(
-        value,
-        "ms",
-        value / limit,
-        _GOAL_RELOCATION,
-        limit=limit,
-        limit_what="the same of the splits",
-        details={
-            "worst_of_each_relocation": spread(worst),
-            "worst_of_each_split": spread(beside),
-            "relocation_ms": _took_ms(traffic.relocations),
-            "split_ms": _took_ms(traffic.splits),
-            "messages_per_s": traffic.rate,
-        },
-    )
 
 
 def _took_ms(changes: Iterable[Change]) -> dict[str, float]:
@@ -311,13 +308,20 @@ async def _split_and_merge(topic: TopicUnderTest, traffic: Traffic, quick: bool)
         await asyncio.sleep(_APART_S)
 
 
-async def _split_and_relocate(topic: TopicUnderTest, traffic: Traffic, quick: bool) -> None:
-    for number in range(_CHANGES // 4 if quick else _CHANGES):
-        relocate = partial(topic.relocate, off=_BROKERS[number % len(_BROKERS)])
-        traffic.relocations.append(await asyncio.to_thread(_change, topic, relocate))
-        await asyncio.sleep(_APART_BY_TURNS_S)
+async def _split_and_prepare(topic: TopicUnderTest, traffic: Traffic, quick: bool) -> None:
+    """Each time from as many segments as at the beginning, to which it is prepared again."""
+    for number in range((_CHANGES // 4 if quick else _CHANGES) // 2):
         traffic.splits.append(await asyncio.to_thread(_change, topic, topic.split))
-        await asyncio.sleep(_APART_BY_TURNS_S)
+        await asyncio.sleep(_APART_S)
+        for count in (_PREPARED[number % 2], _SEGMENTS):
+            traffic.prepares.append(await asyncio.to_thread(_prepare, topic, count))
+            await asyncio.sleep(_APART_S)
+
+
+def _prepare(topic: TopicUnderTest, count: int) -> Change:
+    began = time.perf_counter()
+    topic.prepare(count)
+    return Change(began, time.perf_counter(), 0, RING16_END)
 
 
 def _change(topic: TopicUnderTest, act: Callable[[int], None]) -> Change:

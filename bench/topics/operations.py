@@ -74,6 +74,8 @@ def _held(place: Place, what: str) -> Measured:
         _RATIO,
         limit=limit,
         limit_what="the same calls of Kafka, by bare clients (bench.topics.floor)",
+        floor=statistics.median(took[f"floor of {what}: asked"]) if place.copies > 1 else None,
+        floor_what="the same, and asking each broker until it shows the second setting",
         details={name: spread(times) for name, times in took.items() if what in name},
     )
 
@@ -86,6 +88,7 @@ def _all(place: Place) -> dict[str, list[float]]:
         (first,) = topic.active()
         partitions = topic.partitions(first)
         steps = BareSteps(kafka, partitions)
+        asking = BareSteps(kafka, partitions, asks=True) if place.copies > 1 else None
 
         def note(what: str, ms: float) -> None:
             took.setdefault(what, []).append(ms)
@@ -111,6 +114,9 @@ def _all(place: Place) -> dict[str, list[float]]:
             whole, held = steps.run(children)
             note(f"floor of {what}", whole)
             note(f"floor of {what}: held", held)
+            if asking is not None:
+                settle(kafka)
+                note(f"floor of {what}: asked", asking.run(children)[1])
 
         for _ in range(_WARM + (10 if place.quick else 40)):
             (parent,) = topic.active()
@@ -122,6 +128,8 @@ def _all(place: Place) -> dict[str, list[float]]:
             timed("bare merge", partial(_change, kafka, 1, partitions))
             floored("merge", 1)
         steps.close()
+        if asking is not None:
+            asking.close()
     return {name: times[_WARM:] for name, times in took.items()}
 
 

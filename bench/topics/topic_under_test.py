@@ -67,9 +67,9 @@ class TopicUnderTest:
         """Returns when their child has taken over."""
         self._client.post(f"{self.path}/merge/{one}/{other}")
 
-    def relocate(self, segment: int, off: int) -> None:
-        """Returns when its child, which lies off that broker of Kafka, has taken over."""
-        self._client.post(f"{self.path}/relocate/{segment}?off={off}")
+    def prepare(self, segments: int) -> None:
+        """Returns when so many equal segments have taken over."""
+        self._client.post(f"{self.path}/prepare?segmentCount={segments}")
 
     def steps_ms(self) -> dict[str, float]:
         """What each step of all changes has taken so far at the node that controls the topic.

@@ -12,7 +12,7 @@ from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.strategies import Cut, WantedMove
 
-_LOOKUPS_MAX: Final = 1_000  # a second
+_CONSUMERS_MAX: Final = 400
 
 
 def relieve(view: ClusterView, settings: BalanceSettings) -> Iterator[WantedMove]:
@@ -33,7 +33,7 @@ def assign(
 
 
 def split(loads: Mapping[str, BundleLoad], settings: BalanceSettings) -> Iterator[Cut]:
-    """Bundles that are looked up too often are cut."""
+    """Bundles with too many consumers are cut."""
     for bundle, load in loads.items():
-        if load.lookups > _LOOKUPS_MAX:
-            yield Cut(bundle, SplitReason.SESSIONS, f"{load.lookups:.0f} look-ups a second")
+        if load.consumers > _CONSUMERS_MAX:
+            yield Cut(bundle, SplitReason.SESSIONS, f"{load.consumers} consumers")

@@ -29,15 +29,14 @@ from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.router import Router
 from anabranch.client._producer.sender import Sender
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
-from anabranch.core.hashing import bucket_of, segment_hash
+from anabranch.core.hashing import segment_hash
+from anabranch.core.log import conflicts
 from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.sessions.lease import Lease
 from anabranch.core.subscriptions import assignor
-from anabranch.core.subscriptions.handover import BucketsInUse
-from anabranch.core.subscriptions.instances import Instance
-from anabranch.core.tenants import machine as tenants
+from anabranch.core.subscriptions.handover import BucketsInUse, Instance
 
 _FOR_EVER: Final = 1e9  # seconds, which a node can show
 
@@ -136,9 +135,9 @@ def routes_kept(sound: Callable[..., None]) -> object:
     return changed
 
 
-@_bug(Part.NODE, (tenants, "end_of_change"))
+@_bug(Part.NODE, (conflicts, "end_of_change"))
 def last_wins(sound: Callable[..., Any]) -> object:
-    """Of two records that make the same tenant the later one counts, too."""
+    """Of two records that make the same tenant or policy the later one counts, too."""
 
     def end(*arguments: Any) -> Existence | Verdict:
         found: Existence | Verdict = sound(*arguments)
@@ -176,13 +175,13 @@ def granted_unreleased(sound: object) -> object:
 def begins_in_child(sound: Callable[..., Any]) -> object:
     """A producer that begins while a segment is being sealed begins in its child."""
 
-    def eager(self: Router[PartitionWriter], position: int) -> tuple[Any, int]:
-        part, bucket = sound(self, position)
+    def eager(self: Router[PartitionWriter], key: str | bytes, position: int) -> tuple[Any, int]:
+        part, bucket = sound(self, key, position)
         used = {(partition.segment.segment_id, partition.bucket) for partition in self.writers()}
         child = self.layout.child_at(segment_hash(position))
         is_leaving = self.layout.is_leaving(part.segment_id)
         if is_leaving and child is not None and (part.segment_id, bucket) not in used:
-            return child, bucket_of(position, child.info.buckets)
+            return child, child.bucket(key, position)
         return part, bucket
 
     return eager

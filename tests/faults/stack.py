@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import docker
@@ -123,12 +122,7 @@ class Stack:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with uninterrupted():
             self._end()
 

@@ -17,6 +17,8 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
 from anabranch.spark_replay.spark.session import kill_jvm, spark_session
 from support.hand_made_topic import HandMadeTopic
+from support.java_clients import java_clients
+from support.kafka_brokers import KafkaBrokers
 from support.kafka_cluster import kafka_cluster
 from support.opening import Opening
 from support.secured_kafka import SecuredKafka
@@ -124,6 +126,20 @@ def nodes(kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, count: int) -
 def client(cluster: TopicCluster) -> Opening:
     """A `Client` of the cluster."""
     return Opening(lambda: Client(cluster.url))
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers]:
+    """A Kafka of three brokers, for the tests of one file, which may kill some."""
+    with KafkaBrokers(tmp_path_factory.mktemp("brokers"), 3) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[Any]:
+    """The view of a Java with Kafka's clients (`java_clients`)."""
+    with java_clients() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

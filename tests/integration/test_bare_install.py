@@ -27,7 +27,6 @@ OF_A_NODE = (
     "rocksdict",
     "uvicorn",
     "transitions",
-    "pydantic",
     "structlog",
 )
 

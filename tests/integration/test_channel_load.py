@@ -6,7 +6,7 @@ from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
 from anabranch.channel import balance_records
-from anabranch.channel.codec import encode_broker_load
+from anabranch.channel.codec import BROKER_LOADS
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
@@ -25,7 +25,7 @@ TOPIC = "public/default/orders"
 
 
 def load(rate: float) -> LoadRecord:
-    return LoadRecord(rate, 100 * rate, 0.0, 0.0, False, True)
+    return LoadRecord(rate, 100 * rate, 0.0, 0.0)
 
 
 def test_of_loads_that_wait_for_kafka_only_the_newest_of_a_segment_is_written(
@@ -118,7 +118,7 @@ def test_a_node_that_starts_has_the_newest_load_of_every_broker(
         until(lambda: known(first) == {"b1:80": 11, "b3:80": 3}, "what has changed is read")
         produce_raw(connection, topics.broker_load, b"b9:80", b"damage")
         produce_raw(
-            connection, topics.broker_load, b"strange key", encode_broker_load(broker_load(1))
+            connection, topics.broker_load, b"strange key", BROKER_LOADS.encode(broker_load(1))
         )
     finally:
         first.close()

@@ -68,6 +68,25 @@ def test_split_merge_and_rebucket_say_what_came_of_them_and_show_draws_it(topics
     assert topics.json("show", name)["segments"]["0"]["endOffsets"] == [0, 0, 0, 0]
 
 
+def test_prepare_says_which_segments_are_new_and_which_were_replaced(topics: Topics) -> None:
+    name = "public/default/prepared"
+    topics("create", name)
+    full = f"topic://{name}"
+    assert topics("prepare", name, "--segments", "2") == (
+        f"{full} has 2 active segments: 1 [0000-7fff], 2 [8000-ffff]\n"
+    )
+    assert topics("prepare", name, "--segments", "2") == (
+        f"{full} has 2 active segments: nothing to do\n"
+    )
+    found = topics.json("prepare", name, "--segments", "1", "--buckets", "3")
+    assert (found["parents"], [part["parentIds"] for part in found["children"]]) == (
+        [1, 2],
+        [[1, 2]],
+    )
+    many = topics("prepare", name, "--segments", "12")
+    assert many.endswith("and 2 more\n")
+
+
 def test_a_subscription_is_put_elsewhere_and_says_what_it_has_yet_to_read(topics: Topics) -> None:
     name = "public/default/sought"
     topics("create", name)

@@ -89,29 +89,3 @@ async def test_topics_that_match_are_read_and_new_ones_join_and_deleted_ones_lea
 async def _given(consumer: sdk.StreamTopicsConsumer, client: sdk.Client, topic: str) -> sdk.Message:
     await send(client, topic, "late", range(1))
     return await consumer.receive(WAIT_S)
-
-
-async def test_a_checkpoint_covers_all_topics_and_later_ones_begin_at_their_first_message(
-    cluster: TopicCluster, client: sdk.Client, prefix: str
-) -> None:
-    await created(cluster, f"{prefix}a", f"{prefix}b")
-    for each in "ab":
-        await send(client, f"{prefix}{each}", "k", range(10))
-    topics = selected(prefix)
-    async with await client.subscribe_checkpoint_topics(topics, "sink") as consumer:
-        seen = [await consumer.receive(WAIT_S) for _ in range(20)]
-        stored = consumer.checkpoint()
-        consumer.saved(stored)
-    assert {message.topic[-1] for message in seen} == {"a", "b"}
-    await created(cluster, f"{prefix}c")
-    for each in "abc":
-        await send(client, f"{prefix}{each}", "k", range(10, 13))
-    async with await client.subscribe_checkpoint_topics(
-        topics, "sink", checkpoint=sdk.TopicsCheckpoint.from_json(stored.to_json())
-    ) as consumer:
-        found = [await consumer.receive(WAIT_S) for _ in range(9)]
-        with pytest.raises(sdk.DeadlineError):
-            await consumer.receive(0.5)
-    assert sorted((m.topic[-1], m.value.decode()) for m in found) == [
-        (each, f"k:{number}") for each in "abc" for number in range(10, 13)
-    ]

@@ -17,7 +17,7 @@ _COUNT = 50
 
 def _script(url: str, topic: str) -> None:
     wanted = {b"%d" % number for number in range(_COUNT)}
-    with sync.connect(url) as client:
+    with sync.Client(url) as client:
         with client.create_producer(topic, linger_ms=0) as producer:
             assert producer.send_many((f"k{n % 7}", b"%d" % n) for n in range(_COUNT - 1)) == 49
             soon = time.time_ns() // 1_000_000 + 60_000

@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
 
+from anabranch.access.kafka import read_access
 from anabranch.admin import Admin, Tls, Token
-from anabranch.channel.kafka.connection import read_properties
 from anabranch.channel.kafka.topics import Topics
 from anabranch.devkit.security import DevSecurity
 from support.authority import Authority
@@ -52,6 +59,28 @@ class Someone:
         return (self.append(topic), self.look(topic)) == (REFUSED, REFUSED)
 
 
+def read(file: Path) -> dict[str, str]:
+    return read_access(file, {}).checked().properties
+
+
+def stores_of(role: Path, folder: Path) -> Path:
+    """A file of Java with a role's certificate in a keystore."""
+    chain = x509.load_pem_x509_certificates(Path(f"{role}-kafka.pem").read_bytes())
+    key = load_pem_private_key(Path(f"{role}-kafka.key").read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    hidden = BestAvailableEncryption(b"deep-drawer-75")
+    store, file = folder / "keystore.p12", folder / "java.properties"
+    store.write_bytes(
+        pkcs12.serialize_key_and_certificates(b"role", key, chain[0], chain[1:], hidden)
+    )
+    file.write_text(
+        "security.protocol = SSL\n"
+        f"ssl.keystore.location = {store}\nssl.keystore.password = deep-drawer-75\n"
+        f"ssl.truststore.location = {role.parent / 'authority.pem'}\nssl.truststore.type = PEM\n"
+    )
+    return file
+
+
 def admin_of(running: Dev, folder: Path) -> Admin:
     return Admin(
         f"https://{HOST}:{running.port}",
@@ -77,8 +106,8 @@ def test_kafka_refuses_whom_nothing_was_granted(tmp_path: Path) -> None:
         folder = tmp_path / "data" / "security"
         made = run("dev-role", "ada", "--data-dir", str(tmp_path / "data"))
         assert made.returncode == 0, made.stderr
-        ada = Someone(running.kafka, read_properties(folder / "roles" / "ada.properties"))
-        master = Someone(running.kafka, read_properties(folder / "admin.properties"))
+        ada = Someone(running.kafka, read(folder / "roles" / "ada.properties"))
+        master = Someone(running.kafka, read(folder / "admin.properties"))
         with admin_of(running, folder) as admin:
             admin.scalable_topics.create_scalable_topic(TOPIC)
             known = AdminClient(master.told).list_topics(timeout=WAIT_S).topics
@@ -86,7 +115,9 @@ def test_kafka_refuses_whom_nothing_was_granted(tmp_path: Path) -> None:
             assert ada.is_refused(segment)
             assert ada.is_refused(Topics("anabranch.").wal)
             assert master.append(segment) == 0
-        node = AdminClient(Someone(running.kafka, read_properties(folder / "node.properties")).told)
+        stored = Someone(running.kafka, read(stores_of(folder / "admin", tmp_path)))
+        assert stored.append(segment) == 0
+        node = AdminClient(Someone(running.kafka, read(folder / "node.properties")).told)
         with pytest.raises(KafkaException) as refused:
             node.create_topics([NewTopic("others", 1, 1)])["others"].result(WAIT_S)
         assert refused.value.args[0].code() == REFUSED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,34 +17,11 @@ from anabranch.core.entities.subscription import Subscription
 from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.jars.cache import resolve
-from anabranch.jars.java import find_java
+from support.kafka_tools import group_tool
 from support.local_topic import LocalTopic, local_topic
 from support.memory_cluster import until
 from support.there import there
 from support.waiting import WAIT_S
-
-_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-
-
-async def group_tool(servers: str, *arguments: str) -> str:
-    """What it prints once it has done as it was told."""
-    jars = os.pathsep.join(str(jar) for jar in (*resolve("tools"), *resolve("kafka")))
-    process = await asyncio.create_subprocess_exec(
-        *(find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, _COMMAND),
-        *("--bootstrap-server", servers, *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        told, _ = await asyncio.wait_for(process.communicate(), WAIT_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-    said = told.decode(errors="replace")
-    assert process.returncode == 0, said
-    return said
-
 
 NOTICED_S = 10.0
 
@@ -84,7 +59,7 @@ class Scene:
 
     @property
     def _known(self) -> Subscription:
-        return self.at.node.operations.topics.consumers.known(self.at.topic, "billing")
+        return self.at.node.operations.topics.subscriptions.known(self.at.topic, "billing")
 
     async def send(self, count: int) -> set[bytes]:
         """What was sent, under as many keys."""
@@ -140,7 +115,7 @@ async def test_resets_and_deletes_by_kafkas_tools_have_no_effect_on_what_is_deli
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     async with consumed(kafka, topic_prefix, tmp_path) as scene:
-        watch = scene.at.node.operations.topics.surveys.watch
+        watch = scene.at.node.operations.topics.position_watch
         consumer = await scene.consumer()
         await received(consumer, await scene.send(40))
         for _ in range(2):
@@ -178,7 +153,9 @@ async def test_a_seek_keeps_the_groups_name_and_a_late_commit_from_before_has_no
         everything = await scene.send(20)
         await received(consumer, everything)
         group, former = scene.group, mark_of(scene.begun_at)
-        await scene.at.node.operations.topics.resets.reset(scene.at.topic, "billing", EARLIEST)
+        await scene.at.node.operations.topics.subscriptions.reset(
+            scene.at.topic, "billing", EARLIEST
+        )
         assert scene.group == group
         await received(consumer, everything)
         late = scene.connection.consumer(group_id=group)

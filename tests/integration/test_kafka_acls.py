@@ -49,7 +49,7 @@ class Scene:
         self.settings = settings
         self.prefix = settings.topic_prefix
         self.rules = KafkaAcls(
-            KafkaConnection(secured_kafka.open_at)
+            KafkaConnection(secured_kafka.open_at), f"{self.prefix}wal"
         )  # as anybody's who may do all
 
     @property
@@ -161,7 +161,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    secured_kafka: SecuredKafka, prefix: str, folder: Path, count: int
+    secured_kafka: SecuredKafka, prefix: str, folder: Path, count: int, elsewhere: str
 ) -> AsyncIterator[Scene]:
     await asyncio.to_thread(lambda: secured_kafka.allow(*rights_of_a_leader(prefix), user=NODE))
     cluster = KafkaCluster(secured_kafka, prefix, folder)
@@ -173,6 +173,7 @@ async def scene(
         "authorizationEnabled": True,
         "kafkaAclsEnabled": True,
         "kafkaAclsIntervalSeconds": 1,
+        "kafkaAclsOwnedElsewhere": elsewhere,
     }
     try:
         for _ in range(count):
@@ -190,8 +191,16 @@ def count() -> int:
 
 
 @pytest.fixture
-def now(secured_kafka: SecuredKafka, topic_prefix: str, tmp_path: Path, count: int) -> Opening:
-    return Opening(lambda: scene(secured_kafka, topic_prefix, tmp_path, count))
+def elsewhere() -> str:
+    """The roles whose ACLs are not the nodes'."""
+    return ""
+
+
+@pytest.fixture
+def now(
+    secured_kafka: SecuredKafka, topic_prefix: str, tmp_path: Path, count: int, elsewhere: str
+) -> Opening:
+    return Opening(lambda: scene(secured_kafka, topic_prefix, tmp_path, count, elsewhere))
 
 
 async def test_who_may_produce_can_on_kafka_also_after_a_split_and_not_once_it_is_revoked(
@@ -253,8 +262,31 @@ async def test_what_is_changed_by_hand_is_put_right_and_what_is_not_ours_stays(n
     now.rules.carry_out(AclDifference(surplus=foreign), WAIT_S)
 
 
+@pytest.mark.parametrize("elsewhere", ["robot, lim*"])
+async def test_the_rules_of_a_role_with_another_owner_stay_and_none_are_added(now: Scene) -> None:
+    topic, head = AclResource.TOPIC, segments_head(now.prefix)
+    theirs = Acl(WHO, topic, f"{head}acme.", True, "READ")
+    strange = Acl("User:stranger", topic, f"{head}acme.", True, "READ")
+    eves = Acl("User:eve", topic, f"{head}acme.shop.orders.", True, "READ")
+    await now.make(TOPIC)
+    await now.grant(TOPIC, "produce")
+    for _ in range(2):  # once as it is found, once more after a change of grants
+        now.rules.carry_out(AclDifference(missing=(theirs, strange)), WAIT_S)
+        await until(lambda: theirs in now.found(), WAIT_S)
+        # The leader takes all away that it may, and both came at once: it has looked at both.
+        await until(lambda: strange not in now.rules.find(WAIT_S), WAIT_S)
+        assert now.found() == {theirs}
+        await now.node.operations.permissions.revoke(TOPIC, LIMITED)
+        await now.grant(TOPIC, "consume")
+        await now.node.operations.permissions.grant(TOPIC, "eve", ["consume"])
+        await until(lambda: eves in now.rules.find(WAIT_S), WAIT_S)
+        assert now.found() == {theirs}
+    await now.node.operations.permissions.revoke(TOPIC, "eve")
+    now.rules.carry_out(AclDifference(surplus=(theirs,)), WAIT_S)
+
+
 def test_a_kafka_that_asks_nobody_for_rights_is_named(kafka: EmbeddedKafka) -> None:
-    rules = KafkaAcls(KafkaConnection(kafka.bootstrap_servers))
+    rules = KafkaAcls(KafkaConnection(kafka.bootstrap_servers), "wal")
     wanted = AclDifference(missing=(Acl(WHO, AclResource.TOPIC, "orders.", True, "READ"),))
     with pytest.raises(KafkaRefusedError, match="asks nobody for rights: set authorizer"):
         rules.carry_out(wanted, WAIT_S)

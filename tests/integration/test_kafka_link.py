@@ -63,7 +63,7 @@ async def _producer_id(links: KafkaLinks) -> tuple[int, int]:
 
 async def _append(link: KafkaLink, topic: str, batch: bytes) -> ProducedPartition:
     body = produce_request({topic: [(1, batch)]}, int(WAIT_S * 1_000))
-    (told,) = read_produced(await link.ask(PRODUCE, PRODUCE_VERSION, body, WAIT_S)).partitions
+    (told,) = read_produced(await link.send(PRODUCE, PRODUCE_VERSION, body, WAIT_S)).partitions
     assert (told.topic, told.partition) == (topic, 1)
     return told
 

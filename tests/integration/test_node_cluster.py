@@ -80,7 +80,7 @@ async def test_a_view_of_another_log_is_refused_at_the_start(
     node = nodes.nodes[0]
     await look_up(node)
     await nodes.crash(node)
-    settings = node.settings.model_copy(update={"topic_prefix": f"{topic_prefix}other."})
+    settings = node.settings.but({"topic_prefix": f"{topic_prefix}other."})
     with pytest.raises(ViewLogError, match=r"topic id .* has topic id .*delete the folder"):
         await nodes.start(settings)
     await nodes.start(node.settings)

@@ -31,7 +31,7 @@ async def test_a_node_that_serves_knows_what_the_others_have_told(
         async with kafka_cluster(kafka, topic_prefix, tmp_path, 1, **_NEVER) as cluster:
             (first,) = cluster.nodes
             broker = first.settings.broker_id
-            told = BrokerLoadData(weighted_max_ema=0.5, updated_at_ms=first.runtime.log_ms)
+            told = BrokerLoadData(weighted_max_ema=0.5, updated_at_ms=first.runtime.core.log_ms)
             outbox = KafkaBrokerLoads(
                 KafkaConnection(kafka.bootstrap_servers), Topics(topic_prefix)
             )

@@ -16,7 +16,7 @@ from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.devkit.ports import free_port
 from support.channel import archive_to
 from support.kafka_cluster import EVENLY, TIMES, first_offset
-from support.waiting import WAIT_S
+from support.waiting import WAIT_S, await_
 
 HOST = "127.0.0.1"
 STATUS = "/admin/v2/brokers/status"
@@ -80,19 +80,12 @@ def leader(node: NodeProcess) -> str:
     return str(ask(node, "/admin/v2/brokers/leaderBroker")["brokerId"])
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.05)
-
-
 def agreed(nodes: list[NodeProcess]) -> None:
     """Waits until all know each other and one leader."""
     ids = {node.broker_id for node in nodes}
     for node in nodes:
-        until(lambda node=node: set(ask(node, "/admin/v2/brokers/standalone")) == ids)  # type: ignore[misc]
-        until(lambda node=node: leader(node) in ids)  # type: ignore[misc]
+        await_(lambda node=node: set(ask(node, "/admin/v2/brokers/standalone")) == ids)  # type: ignore[misc]
+        await_(lambda node=node: leader(node) in ids)  # type: ignore[misc]
 
 
 def test_sigterm_hands_everything_over_and_ends_with_status_0(start: Start) -> None:
@@ -120,15 +113,15 @@ def test_a_node_that_slept_while_the_log_was_trimmed_builds_its_view_anew(
     os.kill(sleeper.pid, signal.SIGSTOP)
     try:
         slept_at = ask(awake, STATUS)["nextOffset"]
-        until(lambda: ask(awake, BROKERS) == [awake.broker_id])
+        await_(lambda: ask(awake, BROKERS) == [awake.broker_id])
         # All of them again, so that the log goes on without the sleeper.
-        until(lambda: set(owners(awake).values()) == {awake.broker_id})
+        await_(lambda: set(owners(awake).values()) == {awake.broker_id})
         archive_to(kafka, Topics(topic_prefix), ask(awake, STATUS)["nextOffset"])
         ask(awake, "/admin/v2/namespaces/public/default/unload", "PUT")
-        until(lambda: first_offset(kafka, topic_prefix) > slept_at + 1)
+        await_(lambda: first_offset(kafka, topic_prefix) > slept_at + 1)
     finally:
         os.kill(sleeper.pid, signal.SIGCONT)
     agreed([awake, sleeper])
     assert owners(sleeper) == owners(awake)
-    until(lambda: ask(sleeper, STATUS)["digest"] == ask(awake, STATUS)["digest"])
+    await_(lambda: ask(sleeper, STATUS)["digest"] == ask(awake, STATUS)["digest"])
     assert "view.too_old" in sleeper.log_file.read_text()

@@ -7,9 +7,7 @@ is what its `environment.sh` exports.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shlex
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,8 +19,7 @@ from click.testing import CliRunner
 
 from anabranch.cli.main import cli
 from anabranch.core.errors import AnabranchError
-from anabranch.devkit.demo.story import SETTINGS
-from support.processes import COMMAND, DEV_SETTINGS, HOST, START_S_MAX, Dev, dev, run
+from support.processes import DEV_SETTINGS, START_S_MAX, Dev, dev, run
 
 TOPIC: Final = "acme/shop/orders"
 # Some of each kind, in an order in which each finds what it needs.
@@ -58,15 +55,9 @@ class Cluster(NamedTuple):
     folder: Path
     environment: Mapping[str, str]
 
-    def run_as(self, role: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """In a process of its own, as a role that `dev-role` makes; "" for the superuser."""
-        changed: dict[str, str] = {}
-        if role:
-            data = self.folder / "data"
-            made = run("dev-role", role, "--data-dir", str(data))
-            assert made.returncode == 0, made.stderr
-            changed = exports(data / "security" / "roles" / f"{role}.sh")
-        return run(*words, **{**self.environment, **changed})
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """In a process of its own, as the superuser."""
+        return run(*words, **self.environment)
 
 
 def exports(file: Path) -> dict[str, str]:
@@ -78,8 +69,7 @@ def exports(file: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("secured")
-    settings = (*DEV_SETTINGS, *SETTINGS)
-    with dev(folder, nodes=2, settings=settings, flags=("--secure",)) as running:
+    with dev(folder, nodes=2, settings=DEV_SETTINGS, flags=("--secure",)) as running:
         running.await_line("ready: 2 nodes")
         yield Cluster(running, folder, exports(folder / "data" / "security" / "environment.sh"))
 
@@ -136,43 +126,9 @@ def test_commands_ask_a_secured_cluster_as_the_environment_says(
 
 
 @pytest.mark.long
-def test_topics_are_watched_on_a_secured_cluster(secured: Cluster) -> None:
-    made = secured.run_as("", "topics", "create", "public/default/watched")
-    assert made.returncode == 0, made.stderr
-    with subprocess.Popen(
-        [*COMMAND, "topics", "watch", "public/default", "--pattern", "watched"],
-        env={**os.environ, **secured.environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as watching:
-        assert watching.stdout is not None
-        try:
-            assert "watched" in watching.stdout.readline()
-        finally:
-            watching.send_signal(signal.SIGINT)
-        assert watching.wait(START_S_MAX) == 130
-
-
-@pytest.mark.long
 @pytest.mark.spark
 def test_the_log_of_a_secured_cluster_is_archived_and_audited(secured: Cluster) -> None:
     where = ("--archive-dir", str(secured.folder / "archive"))
     for words in (("archive", "--once", *where), ("archive", "--list"), ("audit", *where)):
-        done = secured.run_as("", *words)
+        done = secured.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.long
-def test_the_demo_s_load_is_for_who_may_make_its_tenant(secured: Cluster) -> None:
-    urls = ",".join(f"https://{HOST}:{secured.dev.port + number}" for number in range(2))
-    servers = secured.environment["ANABRANCH_BOOTSTRAP_SERVERS"]
-    words = ("demo", "--nodes", urls, "--bootstrap-servers", servers)
-    refused = secured.run_as("eve", *words)
-    assert refused.returncode == 1, refused.stdout + refused.stderr
-    assert "anabranch tenants create demo --admin-role ROLE" in refused.stderr
-    done = secured.run_as("", *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "every message arrived once and in its key's order" in done.stdout
-    # What is there now she may not see, and it is not said that it is.
-    hidden = secured.run_as("eve", *words)
-    assert (hidden.returncode, hidden.stderr) == (1, refused.stderr)

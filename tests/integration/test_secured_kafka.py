@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from anabranch import client as sdk
+from anabranch.broker.node.startup import connect
+from anabranch.broker.settings import load_settings
+from anabranch.channel.kafka.topics import check_kafka
 from anabranch.core.errors import AnabranchError
 from support.authority import Authority
 from support.hand_made_topic import HandMadeTopic
@@ -29,7 +32,7 @@ def nodes(
     secured_kafka: SecuredKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TopicCluster]:
     folder = tmp_path_factory.mktemp("nodes")
-    file = secured_kafka.properties_file(secured_kafka.security())
+    file = secured_kafka.javas_file()
     with topic_cluster(
         secured_kafka, f"{folder.name}.", folder, f"kafkaPropertiesFile={file}"
     ) as running:
@@ -170,18 +173,24 @@ def test_a_letter_waits_for_the_right_to_write_it_and_the_consumer_goes_on(
     run_in(nodes, body)
 
 
-def test_the_commands_produce_and_consume_take_the_same_properties(
+def test_the_commands_produce_and_consume_take_a_file_of_java(
     secured_kafka: SecuredKafka, nodes: TopicCluster
 ) -> None:
     topic = "public/default/by-hand"
     asyncio.run(nodes.create(topic))
-    right = ("--kafka-properties", str(secured_kafka.properties_file(secured_kafka.security())))
+    right = ("--kafka-properties", str(secured_kafka.javas_file()))
     at = ("--service-url", nodes.url)
     sent = run("topics", "produce", topic, *at, *right, lines="a\t1\nb\t2\n")
     assert (sent.returncode, sent.stderr) == (0, "")
     read = run("topics", "consume", topic, "--subscription", "billing", "--max", "2", *at, *right)
     assert read.returncode == 0, read.stderr
     assert {line.split("\t")[-1] for line in read.stdout.splitlines()} == {"1", "2"}
+
+
+def test_a_node_finds_kafka_by_its_file_alone(secured_kafka: SecuredKafka) -> None:
+    settings = load_settings(None, {}, {"kafkaPropertiesFile": secured_kafka.javas_file()})
+    assert settings.bootstrap_servers == secured_kafka.bootstrap_servers
+    assert check_kafka(connect(settings), WAIT_S) == 1
 
 
 async def told_at_start(secured_kafka: SecuredKafka, folder: Path, kafka: dict[str, str]) -> str:

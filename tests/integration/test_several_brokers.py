@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
@@ -20,9 +18,11 @@ from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
 
+from anabranch.channel.kafka.acls import KafkaAcls
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets
+from anabranch.channel.kafka.topics import Topics, TopicSettings, inspect_topics
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.client import Client, Producer
@@ -34,7 +34,7 @@ from support import channel
 from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
 from support.quiet import QUIET
-from support.several_brokers import leaders, under_load
+from support.several_brokers import HalfSealed, leaders, under_load
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.transactions import COUNT, begun, end
 from support.waiting import WAIT_S, until
@@ -43,12 +43,8 @@ pytestmark = pytest.mark.long
 
 _VIEW_S = 2.0
 _MANY = 500
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers]:
-    with KafkaBrokers(tmp_path_factory.mktemp("brokers"), 3) as running:
-        yield running
+_CLIENTS = 8
+_SOON_S = 10.0
 
 
 @pytest.fixture
@@ -129,6 +125,30 @@ def test_questions_to_a_broker_that_is_away_wait_in_peace_and_keep_no_other_answ
     admin.close()
 
 
+def test_a_dead_broker_that_kafka_names_as_its_controller_keeps_nobody_waiting(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    """Each client is told some broker that is not missed yet; librdkafka asks anew after 20 s."""
+    connection = KafkaConnection(brokers.bootstrap_servers)
+    topics = Topics(topic_prefix)
+    victim = brokers.numbered(3)
+    victim.kill()
+    try:
+        with ThreadPoolExecutor(_CLIENTS) as pool:
+            made = [
+                pool.submit(inspect_topics, connection, topics, TopicSettings(), _SOON_S)
+                for _ in range(_CLIENTS)
+            ]
+            rights = [
+                pool.submit(KafkaAcls(connection, topics.wal).find, _SOON_S)
+                for _ in range(_CLIENTS)
+            ]
+            assert {len(each.result().missing) for each in made} == {6}
+            assert {each.result() for each in rights} == {frozenset()}
+    finally:
+        victim.start()
+
+
 def _switches() -> int:
     """How often this process has given up the processor to wait."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
@@ -144,14 +164,24 @@ def test_copies_are_awaited_until_each_broker_that_lives_follows(
     victim.kill()
     try:
         where = [[1, 2, 3], [2, 1, 3]]
-        made = NewTopic(topic.name, topic.partitions, replica_assignment=where)
-        user.create_topics([made])[topic.name].result(WAIT_S)
+        new = NewTopic(topic.name, topic.partitions, replica_assignment=where)
+        channel.until(partial(_made, user, new), "the topic is made")
         follows = admin.await_copies([topic], 1.0)
         assert not follows or 3 not in user.list_topics(timeout=WAIT_S).brokers
     finally:
         victim.start()
     channel.until(lambda: admin.await_copies([topic], WAIT_S), "all three follow")
     admin.close()
+
+
+def _made(user: AdminClient, topic: NewTopic) -> bool:
+    """Kafka names any broker as its controller, for some seconds also one that is gone."""
+    user.list_topics(timeout=WAIT_S)
+    try:
+        user.create_topics([topic], request_timeout=2.0)[topic.topic].result(WAIT_S)
+    except KafkaException as error:
+        return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+    return True
 
 
 def test_only_the_leader_of_a_whole_partition_is_believed_on_what_it_holds(
@@ -222,23 +252,6 @@ async def test_transactions_over_several_brokers_end_after_a_seal(
         consumer.acknowledge(message)
         taken.append(message.value)
     assert taken[-1] == b"of a child"
-
-
-class HalfSealed:
-    """Holds the first seal of a node in this process once one of the partitions refuses."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reached = threading.Event()
-        self.go_on = threading.Event()
-        probe = Sealer._probe
-
-        def held(sealer: Sealer, *asked: Any) -> bool:
-            refused = probe(sealer, *asked)
-            self.reached.set()
-            assert self.go_on.wait(WAIT_S)
-            return refused
-
-        monkeypatch.setattr(Sealer, "_probe", held)
 
 
 def test_a_broker_is_killed_in_the_middle_of_a_seal(

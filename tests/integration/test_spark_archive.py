@@ -48,7 +48,7 @@ from pathlib import Path
 from anabranch.spark_replay.archive.writer import ArchiveOptions, run_archive
 servers, folder, prefix = sys.argv[1:]
 options = ArchiveOptions(
-    servers, Path(folder), topic_prefix=prefix, interval_s=0.1, batch_records_max=40
+    servers, archive_dir=Path(folder), topic_prefix=prefix, interval_s=0.1, batch_records_max=40
 )
 sys.exit(run_archive(options))
 """
@@ -119,7 +119,7 @@ def test_the_archive_holds_every_offset_once_however_often_it_is_killed(
     written = [_registered("river"), *_entries(1, 399)]
     name_archive(kafka, topics, folder, "river")
     append(kafka, topics, written)
-    options = ArchiveOptions(kafka.bootstrap_servers, folder, topic_prefix=topic_prefix)
+    options = ArchiveOptions(kafka.bootstrap_servers, archive_dir=folder, topic_prefix=topic_prefix)
     for _ in range(2):
         before = committed_batch(LocalFolder(folder)) or 0
         more = _entries(len(written), 200)
@@ -149,7 +149,7 @@ def test_a_moved_archive_is_read_and_gone_on_with_and_tells_what_it_lacks(
     history.registers("river")
     name_archive(kafka, topics, home, "river")
     archived = ArchiveOptions(
-        kafka.bootstrap_servers, home, topic_prefix=topic_prefix, batch_records_max=10
+        kafka.bootstrap_servers, archive_dir=home, topic_prefix=topic_prefix, batch_records_max=10
     )
     until = 0
     for place, other in ((home, away), (away, home), (home, away)):
@@ -161,7 +161,7 @@ def test_a_moved_archive_is_read_and_gone_on_with_and_tells_what_it_lacks(
         assert sorted(row[0] for row in offsets) == list(range(until))
         history.registers(f"river-{until}")
     trim(kafka, topics, until)
-    options = AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, away)
+    options = AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, archive_dir=away)
     found = audit(spark, options)
     assert (found.log.first_offset, found.log.archived_until, found.sound) == (0, until, True)
 
@@ -185,7 +185,9 @@ def test_an_archive_that_lacks_what_was_trimmed_says_so(
 ) -> None:
     topics = make_topics(kafka, topic_prefix)
     append(kafka, topics, _entries(0, 20))
-    options = ArchiveOptions(kafka.bootstrap_servers, tmp_path, topic_prefix=topic_prefix)
+    options = ArchiveOptions(
+        kafka.bootstrap_servers, archive_dir=tmp_path, topic_prefix=topic_prefix
+    )
     archive_once(spark, options)
     append(kafka, topics, _entries(20, 20))
     trim(kafka, topics, 30)
@@ -199,7 +201,9 @@ def test_a_second_archive_has_a_mark_of_its_own_and_destroys_nothing_of_the_firs
     topics = make_topics(kafka, topic_prefix)
     append(kafka, topics, _entries(0, 20))
     first, second = (
-        ArchiveOptions(kafka.bootstrap_servers, tmp_path / name, topic_prefix=topic_prefix)
+        ArchiveOptions(
+            kafka.bootstrap_servers, archive_dir=tmp_path / name, topic_prefix=topic_prefix
+        )
         for name in ("first", "second")
     )
     assert archive_once(spark, first) == 21  # the record that registers it is in the log, too
@@ -234,5 +238,5 @@ def test_without_java_the_archive_says_how_to_get_it(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert run_archive(ArchiveOptions("127.0.0.1:1", tmp_path)) == 2
+    assert run_archive(ArchiveOptions("127.0.0.1:1", archive_dir=tmp_path)) == 2
     assert "Install a Java runtime" in capfd.readouterr().err

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.audit.run import AuditOptions, audit
-from anabranch.spark_replay.backtest.run import BacktestOptions, backtest, with_defaults
+from anabranch.spark_replay.backtest.run import backtest, parse_policies
 from support.history import BROKERS, History, mixed
 from support.kafka_history import append, name_archive, publish
 from support.processes import COMMAND
@@ -124,8 +125,8 @@ def test_a_back_test_says_on_a_cluster_what_it_says_here(
     report = tmp_path / "backtest.json"
     done = _run(_command(cluster, "backtest", "--load", str(load), "--json", str(report)))
     assert done.returncode == 0, done.stderr
-    local = backtest(spark, with_defaults(BacktestOptions(load)))
-    assert _timeless(report.read_text()) == _timeless(local.json())
+    local = backtest(spark, load, parse_policies(["default"]))
+    assert json.loads(report.read_text()) == msgspec.to_builtins(local.form())
 
 
 def test_workers_without_this_release_are_refused_with_the_remedy(cluster: SparkCluster) -> None:

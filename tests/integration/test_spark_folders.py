@@ -36,7 +36,7 @@ def test_an_archive_by_a_url_of_hadoop_s_goes_on_and_is_audited(
 ) -> None:
     history = mixed(rounds=2)
     topics = publish(kafka, topic_prefix, history)
-    options = ArchiveOptions(kafka.bootstrap_servers, place, topic_prefix=topic_prefix)
+    options = ArchiveOptions(kafka.bootstrap_servers, archive_dir=place, topic_prefix=topic_prefix)
     until = history.next_offset + 1  # the record that registers it is in the log, too
     assert archive_once(spark, options) == until
     with closing(registry(kafka, topics)) as archives:
@@ -52,7 +52,7 @@ def test_an_archive_by_a_url_of_hadoop_s_goes_on_and_is_audited(
     folder = folder_at(place, spark)
     assert committed_batch(folder) == 1
     assert next_offset(folder) == until + 20
-    found = audit(spark, AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, place))
+    found = audit(spark, AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, archive_dir=place))
     assert (found.records, found.log.archived_until) == (until + 20, until + 20)
 
 
@@ -66,13 +66,17 @@ def test_a_folder_of_this_machine_is_that_whatever_hadoop_s_default_is(
     before = conf.get("fs.defaultFS")
     conf.set("fs.defaultFS", place.removesuffix("/archives/river"))
     try:
-        options = ArchiveOptions(kafka.bootstrap_servers, folder, topic_prefix=topic_prefix)
+        options = ArchiveOptions(
+            kafka.bootstrap_servers, archive_dir=folder, topic_prefix=topic_prefix
+        )
         until = archive_once(spark, options)
         assert until == history.next_offset + 1
         append(kafka, topics, [msgspec.structs.replace(history.entries[0], offset=until)])
         by_url = msgspec.structs.replace(options, archive_dir=f"file://{folder}")
         assert archive_once(spark, by_url) == until + 1
-        found = audit(spark, AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, folder))
+        found = audit(
+            spark, AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, archive_dir=folder)
+        )
     finally:
         conf.set("fs.defaultFS", before)
     assert found.log.archived_until == until + 1
@@ -83,13 +87,16 @@ def test_an_archive_of_another_log_is_known_there_too(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, place: str
 ) -> None:
     append(kafka, make_topics(kafka, topic_prefix), mixed().entries)
-    options = ArchiveOptions(kafka.bootstrap_servers, place, topic_prefix=topic_prefix)
+    options = ArchiveOptions(kafka.bootstrap_servers, archive_dir=place, topic_prefix=topic_prefix)
     archive_once(spark, options)
     make_topics(kafka, f"{topic_prefix}other.")
     with pytest.raises(AuditError, match="is of another log"):
         archive_once(spark, msgspec.structs.replace(options, topic_prefix=f"{topic_prefix}other."))
     with pytest.raises(AuditError, match="is of another log"):
-        audit(spark, AuditOptions(kafka.bootstrap_servers, {}, f"{topic_prefix}other.", place))
+        audit(
+            spark,
+            AuditOptions(kafka.bootstrap_servers, {}, f"{topic_prefix}other.", archive_dir=place),
+        )
     folder_at(place, spark).write("_archive.json", b"{")
     with pytest.raises(AuditError, match=r"viewfs.*_archive.json cannot be read"):
         archive_once(spark, options)

@@ -114,7 +114,7 @@ async def test_a_sealed_segment_goes_when_all_have_read_it_though_nobody_is_ther
         topics = at.node.operations.topics
 
         def drained(subscription: str) -> tuple[int, ...]:
-            return topics.consumers.known(at.topic, subscription).drained
+            return topics.subscriptions.known(at.topic, subscription).drained
 
         slow = await client.subscribe(at.topic, "slow")
         async with (
@@ -151,7 +151,7 @@ async def test_the_group_of_a_deleted_subscription_does_not_come_back(
             return group in positions.unused_groups(topic_prefix, WAIT_S)
 
         assert is_there()
-        await at.node.operations.topics.consumers.delete(at.topic, "billing", force=True)
+        await at.node.operations.topics.subscriptions.delete(at.topic, "billing", force=True)
         late = KafkaConnection(kafka.bootstrap_servers).consumer(group_id=group)
         commit_late(late, at)
         with pytest.raises(SubscriptionError):
@@ -161,7 +161,8 @@ async def test_the_group_of_a_deleted_subscription_does_not_come_back(
         commit_late(late, at)  # and later than anybody may
         late.close()
         assert is_there()
-        await at.node.operations.topics.surveys.strays.search()
+        topics = at.node.operations.topics
+        await topics.subscriptions.groups.delete_strays(topics.surveys._positions)
         await until(lambda: not is_there(), WAIT_S)
 
 

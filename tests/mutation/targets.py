@@ -41,10 +41,7 @@ class Target:
 # Core in parts, the most important first: the whole takes hours.
 _OF_CORE: Final = ("unit/core/**/test_*.py", "property/core/**/test_*.py")
 # Modules of core that its own tests do not reach.
-_OF_REPORTS: Final = (
-    "unit/broker/balance/test_reporter.py",
-    "unit/cli/cluster/test_balance_history.py",
-)
+_OF_REPORTS: Final = ("unit/broker/balance/test_reporter.py",)
 _RULES: Final = (
     "core/*/guards.py",
     "core/*/machine.py",

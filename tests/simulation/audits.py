@@ -70,6 +70,7 @@ class Auditor:
             )
             for drain in left.drains
             for each in drain.drained
+            if (drain.topic, each.segment_id) in places
         }
         kafka = SegmentEnds(
             {key: tuple(len(each.messages) for each in found) for key, found in there.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,6 @@ from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
 from simulation.watch import Watch
 from simulation.work import Answer, Work
-from support.still_watch import no_producer
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -85,7 +85,7 @@ class CheckpointReader(Consumer):
         self._saving = False
         anywhere: Any = None
         watch: Any = self._watch
-        membership = Membership(anywhere, watch, {}, self.subscription, self.name, no_producer)
+        membership = Membership(anywhere, watch, {}, self.subscription, self.name)
         settings = sdk.ConsumerSettings(settle_timeout_s=self._world.plan.settle_s)
         self._is_misled = False  # by positions that came late to the sink
         self._saves = 0  # of anybody, when it read what was stored, and its own since
@@ -165,8 +165,10 @@ class CheckpointReader(Consumer):
         self, holding: Holding, place: Place, end: int, message: Message, now: float
     ) -> None:
         self._sink.delivered(message, place)
+        working_s = self._world.working_s()
+        if not self._fresh:  # what comes meanwhile keeps it from storing no longer
+            self._busy_until = now + working_s
         self._fresh.append((holding, end, message))
-        self._busy_until = max(self._busy_until, now + self._world.working_s())
 
     # --- storing ------------------------------------------------------------------------
 
@@ -199,7 +201,8 @@ class CheckpointReader(Consumer):
         if in_time:
             self._saving = False
             self._saves += 1
-            self._own.note_saved(checkpoint)
+            with contextlib.suppress(sdk.BucketLostError):
+                self._own.saved(checkpoint)
             self.wake()
         else:
             self._store(checkpoint, messages)

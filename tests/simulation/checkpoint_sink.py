@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from anabranch.client import Checkpoint
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.topics.kafka_names import kafka_topic
+from simulation.old_topics import is_plain
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
 from simulation.shared_keys import is_shared
@@ -27,6 +28,7 @@ class Sink:
         self.positions: dict[Bucket, int] = {}
         self.whole = whole
         self.saves = 0
+        self.plain: set[Message] = set()  # stored, of Kafka's own clients
         self._world = world
         self._reached: dict[Bucket, int] = {}  # the furthest ever stored
         self._applied: dict[str, int] = {}  # by key: up to which message
@@ -35,6 +37,9 @@ class Sink:
         """One transaction."""
         self.saves += 1
         for message in messages:
+            if is_plain(message.key):
+                self.plain.add(message)
+                continue
             if is_shared(message.key):
                 continue  # judged by cause and effect
             if message.sequence > self.applied(message.key) + 1:
@@ -72,18 +77,19 @@ class Sink:
 
     def delivered(self, message: Message, place: Place) -> None:
         """A child begins only when what its parents had is stored."""
-        if is_shared(message.key):
+        if is_shared(message.key) or is_plain(message.key):
             return
         before = Message(message.key, message.sequence - 1)
-        source = self._world.checks.seeks.place_of(before)
-        if source not in (None, place[0]) and self.applied(message.key) < before.sequence:
+        seeks = self._world.checks.seeks
+        source, there = seeks.place_of(before), seeks.place_of(message)
+        if source not in (None, there) and self.applied(message.key) < before.sequence:
             raise ViolationError(f"{message} was delivered from {place} before {before} was stored")
 
     def must_have(self, topic: ScalableTopic, name: str, segment_id: int) -> None:
         """The segment is called drained."""
         part = topic.layout.segment(segment_id)
         for bucket, end in enumerate(part.end_offsets):
-            reached = self._reached.get((segment_id, bucket), 0)
+            reached = max(self._reached.get((segment_id, bucket), 0), part.first_offset(bucket))
             if reached < end:
                 place = (kafka_topic("", name, topic.incarnation, part), bucket)
                 raise ViolationError(f"{place} is called drained, and {reached} of {end} is stored")

@@ -333,8 +333,8 @@ class Consumer(Life):
                 self._read(number, reader, now)
 
     def _ask_position(self, number: int, reader: Reader) -> None:
-        if reader.asking:
-            return
+        if reader.asking or self._committing:
+            return  # one thread asks Kafka, as in `GroupOffsets`: a commit on its way ends first
         reader.asking = True
         life = self.life
 

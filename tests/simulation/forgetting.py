@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from anabranch.broker.errors import DeadlineExceededError
-from anabranch.broker.topics.controllers.access import TopicAccess
-from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.changes import Subscriptions
 from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.core.entities.topic import ScalableTopic
@@ -75,8 +74,7 @@ class Keepers:
         world: TopicWorld,
         process: Process,
         host: TopicHost,
-        access: TopicAccess,
-        consumers: Consumers,
+        subscriptions: Subscriptions,
         positions: Any,
     ) -> None:
         self._world = world
@@ -85,18 +83,16 @@ class Keepers:
         nobody: Any = None
         kept = Retention(math.inf, math.inf, math.inf)
         self._keeping = _Keeping(
-            access,
-            consumers,
+            subscriptions,
             positions,
             nobody,
             kept,
             LOOK_S,
             process.local_now,
             lambda *_: None,
-            nobody,
         )
         owned: Any = _Owned(self._mine)
-        self._watch = _Watching(access, consumers, positions, owned, process.local_now)
+        self._watch = _Watching(subscriptions, positions, owned, process.local_now)
         silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
         self._keeping._log = self._watch._log = silent
         self._watch_at = 0.0

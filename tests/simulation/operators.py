@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.autoscale.policy import override_flat
 from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.giving_back import give_back_children
 from anabranch.core.entities.layout import SegmentLayout, initial_segments
-from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.segment import SegmentInfo, parents_of
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.entities.unit import UnitState
@@ -17,9 +18,11 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import NamespaceChange, PolicyOp
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.retention import unsettled_s
 from simulation.consumers import BACK_MS
+from simulation.old_topics import ENTRY
 from simulation.process import Process
-from simulation.topic_plan import draw_override
+from simulation.topic_plan import SETTINGS, draw_override
 from support.world import successor
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ ACTIVE_MAX = 6  # segments of one topic, so that splits do not go on for ever
 
 
 class Operators:
-    """They split, merge and rebucket, create and delete, set policies, and seek."""
+    """They split, merge, rebucket and prepare, create and delete, set policies, and seek."""
 
     def __init__(self, world: TopicWorld) -> None:
         self._world = world
@@ -62,10 +65,18 @@ class Operators:
             self._seek(process, name)
         if topic is None:
             if not self._world.faults_over or name in self._world.lasting:
-                first = initial_segments(self._plan.segments, self._plan.bucket_budget)
-                self._propose(process, name, None, TopicMove.CREATE, segments=first)
+                self._create(process, name)
         elif topic.state is TopicState.STABLE and not self._world.faults_over:
             self._change(process, name, topic)
+
+    def _create(self, process: Process, name: str) -> None:
+        old = self._world.old.to_adopt(name)
+        if old is None:
+            first = initial_segments(self._plan.segments, self._plan.bucket_budget)
+            self._propose(process, name, None, TopicMove.CREATE, segments=first)
+            return
+        what = {"segments": (old.segment(),), "adoptable": ENTRY}
+        self._propose(process, name, None, TopicMove.CREATE, **what)
 
     def _seek(self, process: Process, name: str) -> None:
         if (
@@ -99,19 +110,43 @@ class Operators:
         if self._plan.overrides and what > 0.9:
             self._override(process, name, topic)
             return
-        if not self._plan.operators:
+        if self._may_give_back(process, name, topic) and self._sched.chance(0.8):
+            children = give_back_children(layout)
+            self._begin(process, name, topic, Operation.GIVE_BACK, children)
+            return
+        cuts_over = topic.adopted is not None and self._sched.chance(0.4)
+        if not self._plan.operators and not cuts_over:
             return
         try:
-            operation, children = self._operation(layout)
+            operation, children = self._prepared(layout) if cuts_over else self._operation(layout)
         except InvalidInputError:
             return
+        if children:  # else it is prepared
+            self._begin(process, name, topic, operation, children)
+
+    @staticmethod
+    def _may_give_back(process: Process, name: str, topic: ScalableTopic) -> bool:
+        sealed = topic.cut_over
+        if sealed is None or not is_settled(process, name, topic):
+            return False
+        known = process.core.state.subscriptions(name)
+        return all(sealed.segment_id in each.drained for _, each in known)
+
+    def _begin(
+        self,
+        process: Process,
+        name: str,
+        topic: ScalableTopic,
+        operation: Operation,
+        children: tuple[SegmentInfo, ...],
+    ) -> None:
         self._propose(
             process,
             name,
             topic,
             TopicMove.BEGIN,
             operation=operation,
-            parents=children[0].parent_ids,
+            parents=parents_of(children),
             segments=children,
         )
 
@@ -132,14 +167,21 @@ class Operators:
         part = active[place]
         what = rng.random()
         if what < 0.15:
-            buckets = rng.choice((1, 2, 3, 4))
-            if buckets == part.buckets:
-                return Operation.RELOCATE, layout.relocate_children(part.segment_id)
-            return Operation.REBUCKET, layout.rebucket_children(part.segment_id, buckets)
+            wanted = rng.choice((1, 2, 3, 4))
+            if wanted == part.buckets:
+                return Operation.RESTORE, layout.restore_children(part.segment_id)
+            return Operation.REBUCKET, layout.rebucket_children(part.segment_id, wanted)
+        if what > 0.8:
+            return self._prepared(layout)
         if place and (what < 0.5 or len(active) >= ACTIVE_MAX):
             pair = (active[place - 1].segment_id, part.segment_id)
             return Operation.MERGE, layout.merge_children(*pair)
         return Operation.SPLIT, layout.split_children(part.segment_id)
+
+    def _prepared(self, layout: SegmentLayout) -> tuple[Operation, tuple[SegmentInfo, ...]]:
+        buckets = self._sched.rng.choice((None, None, 1, 3))
+        count = self._sched.rng.randint(1, ACTIVE_MAX)
+        return Operation.PREPARE, layout.prepare_children(count, buckets)
 
     def _propose(
         self,
@@ -151,3 +193,9 @@ class Operators:
     ) -> None:
         actor, new_id = process.core.actor(), process.new_id()
         process.append(topic_change(actor, name, topic, move, new_id, **fields))
+
+
+def is_settled(process: Process, _name: str, topic: ScalableTopic) -> bool:
+    """Tells whether it was cut over long enough ago for all clients to know."""
+    sealed = topic.cut_over
+    return sealed is not None and not unsettled_s(sealed, process.core.log_ms, SETTINGS.settled_s)

@@ -40,7 +40,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, name: str, **changes: object) -> None
 def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:
     """Operators and clients are busy, on a steady load, with nothing else than what is named."""
     usual = {"operators": True, "load": LoadShape("constant", 1.0)}
-    usual |= {"late": False, "removes": False}
+    usual |= {"late": False, "removes": False, "adopts": False}
     drawn(monkeypatch, "draw_topics", **usual | topics)
     drawn(monkeypatch, "with_topics", client_interval_s=0.1)
 

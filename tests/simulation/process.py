@@ -67,9 +67,6 @@ class Host(Protocol):
     def folded(self, entries: Iterable[Folded]) -> None:
         """The view has read these."""
 
-    def log_time(self, log_ms: int) -> None:
-        """Something was read that the log stamped so."""
-
     def advance(self) -> None:
         """Time has passed."""
 
@@ -248,8 +245,6 @@ class Process(Life):
         self._beats_read += len(fresh)
         again = self._sched.chance(self.cluster.plan.delivered_twice)
         for beat, log_ms in fresh + fresh if again else fresh:
-            if self._host is not None:
-                self._host.log_time(log_ms)
             self.core.heard(beat, log_ms, self.local_now())
 
     def _read_wal(self) -> None:

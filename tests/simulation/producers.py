@@ -70,7 +70,7 @@ class Producer(Life):
         if self._world.faults_over or self._sender is None:
             return
         rng, plan = self._sched.rng, self._world.plan
-        if rng.random() >= plan.load.at(self._sched.now):
+        if rng.random() >= plan.load.at(self._sched.now) or not self._can_send():
             return
         keys = list(self.sent)
         for _ in range(rng.choice((1, 1, 1, 4))):
@@ -80,9 +80,14 @@ class Producer(Life):
         if (shared := self._world.shared.of(self.topic)) and rng.random() < SHARED:
             self.answer(rng.choice(shared))
 
+    def _can_send(self) -> bool:
+        """Whether it is known where an adopted topic's writers put a key."""
+        active = self._known().router.layout.active
+        return all(part.info.partitioner or not part.info.is_legacy for part in active)
+
     def answer(self, key: str) -> bool:
         """Sends the next message of a key that others write to as well; whether it can."""
-        if self._sender is None or self._stop.is_on:
+        if self._sender is None or self._stop.is_on or not self._can_send():
             return False
         message = self._world.shared.new(key)
         self._sender.send(PendingMessage(key.encode(), str(message.sequence).encode()))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 AUTOMATIC = frozenset(reason.name for reason in Reason)
 LATELY_S = 2 * LATE_S_MAX + 5.0  # a record that is held back and then late, with a slow decision
 LONG_MS = 10**9
+_BOTH = (Operation.SPLIT, Operation.MERGE)  # a prepared topic rests from them
 
 _Id = tuple[str, int]  # topic, incarnation
 
@@ -54,12 +55,16 @@ class ScaleChecks:
             return
         which = (record.topic, topic.incarnation)
         if record.move is TopicMove.BEGIN:
+            if record.cause.name in AUTOMATIC and _is_adopted(topic):
+                raise ViolationError(f"{record.topic} is cut over by nobody: {record}")
             if record.cause.name in AUTOMATIC:
                 self._must_be_allowed(which, topic, record, folded.timestamp_ms)
                 self._count(which, record)
             self._begun[which] = record
         elif record.move is TopicMove.COMMIT:
-            self._took_over[which, self._begun[which].operation] = folded.timestamp_ms
+            done = self._begun[which].operation
+            for each in _BOTH if done is Operation.PREPARE else (done,):
+                self._took_over[which, each] = folded.timestamp_ms
 
     def _count(self, which: _Id, record: TopicChange) -> None:
         before = self._by_itself.get(which)
@@ -148,7 +153,7 @@ class ScaleChecks:
         truth, found = self._world.cluster.checks.truth, []
         for name in self._world.topics:
             topic = truth.topic(name)
-            if topic is None or not topic.is_open:
+            if topic is None or not topic.is_open or _is_adopted(topic):
                 continue
             effective = policy_of(truth, name, topic, self._world.settings.auto_scale.policy)
             if effective.fault:
@@ -160,3 +165,8 @@ class ScaleChecks:
             if not isinstance(left, NoAction):
                 found.append(f"{name} has yet to do by itself: {left.why}")
         return found
+
+
+def _is_adopted(topic: ScalableTopic) -> bool:
+    """Whether it is a Kafka topic of others yet, which only people cut over."""
+    return any(part.is_legacy for part in topic.layout.active)

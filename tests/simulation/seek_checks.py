@@ -19,27 +19,28 @@ class SeekChecks:
 
     def __init__(self, world: TopicWorld) -> None:
         self._world = world
-        self._stored: dict[Message, tuple[int, str]] = {}  # when, in which Kafka topic
+        self._stored: dict[Message, tuple[int, str]] = {}  # when, in which segment
         self._pruned: dict[str, frozenset[str]] = {}  # by group: what was gone before it began
         self._proposed: dict[str, int] = {}  # proposal: what is older than this may be left out
         self._may_leave_out: dict[str, int] = {}  # the same, by group
         self._must_leave_out: dict[str, int] = {}  # by group: what is older than this
         self._oldest: dict[str, int] = {}  # by group: of what was delivered
         self._current: dict[tuple[str, str], str] = {}
+        self._begun: dict[str, str] = {}  # by proposal that was accepted: the group
         self._origins: dict[str, str] = {}  # group: the one that the subscription was made with
         self.finished = 0
         self.failed = 0
 
-    def stored(self, message: Message, kafka: str) -> None:
+    def stored(self, message: Message, segment: str) -> None:
         """Kafka has it."""
-        self._stored[message] = (self._world.cluster.log_ms(), kafka)
+        self._stored[message] = (self._world.cluster.log_ms(), segment)
 
     def stored_of(self, topic: str) -> set[Message]:
         """All messages of a topic that are stored, or were."""
         return {each for each in self._stored if each.key.startswith(f"{topic}|")}
 
     def place_of(self, message: Message) -> str | None:
-        """The Kafka topic of a message that is stored."""
+        """The segment of a message that is stored."""
         return self._stored.get(message, (0, None))[1]
 
     def proposed(self, record: SubscriptionChange, older_ms: int) -> None:
@@ -47,15 +48,17 @@ class SeekChecks:
         self._proposed[record.proposal_id] = older_ms
 
     def folded(self, record: SubscriptionChange, pruned: frozenset[str]) -> None:
-        """An accepted record, which the truth holds already; Kafka topics that its topic had."""
+        """An accepted record, which the truth holds already; segments that its topic had."""
         known = self._world.cluster.checks.truth.subscription(record.topic, record.subscription)
         if known is None:
             return
         name = (record.topic, record.subscription)
         group = kafka_group("", *name, known.created_offset)
-        if record.op is SubscriptionOp.RESET:
-            self._may_leave_out[group] = self._proposed[record.proposal_id]
+        if record.op in (SubscriptionOp.CREATE, SubscriptionOp.RESET):
             self._pruned[group] = pruned
+        if record.op is SubscriptionOp.RESET:
+            self._begun[record.proposal_id] = group
+            self._may_leave_out[group] = self._proposed[record.proposal_id]
             self._origins[group] = self.origin(self._current[name])
         self._current[name] = group
 
@@ -65,13 +68,14 @@ class SeekChecks:
 
     def may_lack(self, group: str, message: Message) -> bool:
         """Whether the group need not be given a message that is stored."""
-        if group not in self._may_leave_out or message not in self._stored:
+        if group not in self._pruned or message not in self._stored:
             return False
-        at_ms, kafka = self._stored[message]
-        return at_ms < self._may_leave_out[group] or kafka in self._pruned[group]
+        at_ms, segment = self._stored[message]
+        return at_ms < self._may_leave_out.get(group, 0) or segment in self._pruned[group]
 
-    def done(self, group: str, low_ms: int) -> None:
+    def done(self, proposal_id: str, low_ms: int) -> None:
         """Who asked was told that it is done: nothing older is delivered, nor was."""
+        group = self._begun[proposal_id]
         self.finished += 1
         self._must_leave_out[group] = low_ms
         if self._oldest.get(group, low_ms) < low_ms:

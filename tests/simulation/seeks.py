@@ -1,4 +1,4 @@
-"""Seeks, simulated: the product's own `Resets`, over a simulated log, Kafka and clients."""
+"""Seeks, simulated: the product's own `Subscriptions`, over a simulated log, Kafka and clients."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
-
 from anabranch.broker.errors import UnavailableError
-from anabranch.broker.topics.controllers.access import TopicAccess
-from anabranch.broker.topics.subscriptions.changes import Resets
-from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.changes import Subscriptions
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
@@ -21,7 +17,6 @@ from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import Record, SubscriptionChange
 from anabranch.core.subscriptions.known_positions import CommittedPosition
-from anabranch.core.topics.kafka_names import kafka_group
 from simulation.process import Process
 from simulation.segment_store import TIMEOUT_S, Place, SegmentStore
 from simulation.work import Answer, Work
@@ -137,14 +132,12 @@ class Seeks:
         self._process = process
         self._positions = positions
         self._wanted: dict[tuple[str, str], int] = {}
-        self._resets: Resets
-        self._access: TopicAccess
+        self._last: dict[tuple[str, str], str] = {}  # what was proposed
+        self._subscriptions: Subscriptions
 
-    def begins(self, access: TopicAccess, consumers: Consumers) -> None:
+    def begins(self, subscriptions: Subscriptions) -> None:
         """The services of its node are there."""
-        self._access = access
-        self._resets = Resets(access, consumers)
-        self._resets._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
+        self._subscriptions = subscriptions
 
     def begin(self, topic: str, subscription: str, timestamp_ms: int) -> None:
         """Puts a subscription somewhere else."""
@@ -154,7 +147,7 @@ class Seeks:
         self._wanted[topic, subscription] = timestamp_ms
         self._world.sched.note(f"seek {topic} {subscription} to {timestamp_ms}")
         work = Work(
-            self._resets.reset(topic, subscription, timestamp_ms),
+            self._subscriptions.reset(topic, subscription, timestamp_ms),
             partial(self._ended, topic, subscription, low_ms),
         )
         self._process.later(SEEK_S, work.cancel)
@@ -162,6 +155,7 @@ class Seeks:
     def proposed(self, record: Record) -> None:
         """A record whose verdict somebody awaits."""
         if isinstance(record, SubscriptionChange) and record.op is SubscriptionOp.RESET:
+            self._last[record.topic, record.subscription] = record.proposal_id
             wanted_ms = self._wanted[record.topic, record.subscription]
             # All that Kafka takes later than it was asked is to be delivered.
             older_ms = {EARLIEST: 0, LATEST: self._positions.asked_ms + 1}.get(wanted_ms, wanted_ms)
@@ -178,4 +172,4 @@ class Seeks:
         known = self._process.core.state.subscription(topic, subscription)
         if known is None:  # deleted meanwhile
             return
-        checks.done(kafka_group("", topic, subscription, known.created_offset), low_ms)
+        checks.done(self._last[topic, subscription], low_ms)  # others may have sought since

@@ -8,7 +8,7 @@ Where there are copies, one whose broker has not obeyed yet may come to lead, fo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, unique
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
 from anabranch.core.topics import tasks
 from anabranch.core.topics.kafka_names import kafka_topic
@@ -68,7 +69,9 @@ class Answer(Enum):
 class Partition:
     """One bucket of one segment."""
 
-    __slots__ = ("begin", "copies_obey", "last", "messages", "owners", "sealed", "times_ms")
+    __slots__ = (
+        *("begin", "copies_obey", "last", "messages", "opened", "owners", "sealed", "times_ms"),
+    )
 
     def __init__(self) -> None:
         self.messages: list[Message] = []  # with those that retention has removed
@@ -79,6 +82,7 @@ class Partition:
         self.last: dict[int, tuple[int, int]] = {}  # producer -> its epoch and highest number there
         self.sealed = False  # its leader obeys
         self.copies_obey = False  # and so will whoever leads later
+        self.opened = 0  # how often its seal was lifted: no seal from before that comes so late
 
     def append(self, batch: Batch, now_ms: int) -> Answer:
         """As Kafka does for an idempotent producer; the size is looked at before the number."""
@@ -126,11 +130,11 @@ class SegmentStore:
         """Carries `act` out and then calls `reply(True)`; `reply(False)` is a time-out."""
         rng, chance = self._sched.rng, self._sched.chance
         plan = self._world.plan
-        out_s, back_s = self.latency_s(), self.latency_s()
+        out_s, back_s = min(self.latency_s(), late_s_max), self.latency_s()
         if not self._world.faults_over and chance(plan.kafka_fails):
             fate = rng.random()
             if fate < 0.6:  # carried out all the same: at once, or when nobody waits any more
-                late_s = rng.uniform(0.0, late_s_max) if fate < 0.3 else min(out_s, late_s_max)
+                late_s = rng.uniform(0.0, late_s_max) if fate < 0.3 else out_s
                 self._sched.after(late_s, act)
             self._sched.after(TIMEOUT_S, partial(reply, False))
             return
@@ -239,7 +243,8 @@ class SegmentStore:
             refused = tasks.TaskFailed("Kafka refuses to make the topic", for_good=True)
             self._sched.after(self.latency_s(), partial(end, refused))
             return
-        steps = self._steps(task)
+        changed: list[str] = []  # what others have done to an adopted topic
+        steps = self._steps(task, changed)
 
         def answered(in_time: bool) -> None:
             if in_time:
@@ -248,6 +253,9 @@ class SegmentStore:
                 end(tasks.TaskFailed("Kafka did not answer"))
 
         def go_on() -> None:
+            if changed:
+                end(tasks.TaskFailed(changed[0], for_good=True))
+                return
             step = next(steps, None)
             if step is None:
                 done(tasks.TaskDone(self._ends(task)))
@@ -257,15 +265,23 @@ class SegmentStore:
         # Not at once: who asked is still at work.
         self._sched.after(0.0, partial(process.run_in, life, go_on))
 
-    def _steps(self, task: tasks.Task) -> Iterator[Action]:
+    def _steps(self, task: tasks.Task, changed: list[str]) -> Iterator[Action]:
         places = self._places(task)
         if isinstance(task, tasks.SealSegments):
             for topic in dict.fromkeys(topic for topic, _ in places):
-                yield partial(self._seal, [place for place in places if place[0] == topic])
+                there = [place for place in places if place[0] == topic]
+                yield partial(self._seal, there, self._opened(there))
             for place in places:
-                while not self._is_sealed(place):
+                while not self.is_sealed(place):
                     yield lambda: None  # a probe that was not refused, or a copy that lags
+            if task.opened is not None:
+                yield partial(self._open, task.opened, self._opened(self._of([task.opened])))
             return
+        if isinstance(task, tasks.MakeSegments):
+            adopted = [each for each in (*task.segments, *task.legacy) if each.is_legacy]
+            if adopted:
+                yield partial(self._world.old.compare, adopted, changed)
+            places = [place for place in places if place not in self._of(adopted)]
         change = self._delete if isinstance(task, tasks.DeleteSegments) else self._make
         for place in places:
             yield partial(change, place)
@@ -277,24 +293,55 @@ class SegmentStore:
             for bucket in range(part.buckets)
         ]
 
+    @staticmethod
+    def _of(adopted: list[SegmentInfo]) -> set[Place]:
+        return {(part.legacy_topic, bucket) for part in adopted for bucket in range(part.buckets)}
+
+    def begin(self, place: Place) -> None:
+        """Somebody who is none of ours makes it, empty, in place of what was there."""
+        self.partitions[place] = Partition()
+        self.committed = {key: told for key, told in self.committed.items() if key[1] != place}
+        self.reached = {key: end for key, end in self.reached.items() if key[2] != place}
+
     def _make(self, place: Place) -> None:
+        self._world.old.made(place)
         self._going.discard(place[0])
         self.partitions.setdefault(place, Partition())
 
-    def _seal(self, places: list[Place]) -> None:
+    def _opened(self, places: Iterable[Place]) -> int:
+        found = (self.partitions.get(place) for place in places)
+        return max((each.opened for each in found if each is not None), default=0)
+
+    def _open(self, sealed: SegmentInfo, opened: int) -> None:
+        """Lifts a seal, on all brokers, unless that was done."""
+        places = sorted(self._of([sealed]))
+        if self._opened(places) != opened or not any(self.is_sealed(place) for place in places):
+            return
+        self._world.checks.opened(sealed)
+        for place in places:
+            partition = self.partitions[place]
+            partition.sealed = partition.copies_obey = False
+            partition.opened += 1
+
+    def _seal(self, places: list[Place], opened: int) -> None:
         """A topic's configuration is changed; Kafka's brokers hear of it a bit later."""
+        if self._opened(places) != opened:
+            return
+        self._world.old.sealed(places[0][0])
         count = self._world.plan.kafka_brokers
         for broker in range(count):
             led = [place for place in places if self._leader(place) == broker]
             late_s = self._sched.rng.uniform(0.0, BEHIND_S_MAX) if count > 1 else 0.0
-            self._sched.after(late_s + self.latency_s(), partial(self._refuse, led))
+            self._sched.after(late_s + self.latency_s(), partial(self._refuse, led, opened))
             if self._world.plan.kafka_copies > 1:
-                self._sched.after(BEHIND_S_MAX + late_s, partial(self._obey, led))
+                self._sched.after(BEHIND_S_MAX + late_s, partial(self._obey, led, opened))
 
     def _leader(self, place: Place) -> int:
         return (crc32(place[0].encode()) + place[1]) % self._world.plan.kafka_brokers
 
-    def _refuse(self, places: list[Place]) -> None:
+    def _refuse(self, places: list[Place], opened: int) -> None:
+        if self._opened(places) != opened:
+            return
         for place in places:
             partition = self.partitions.get(place)
             if partition is not None:
@@ -302,25 +349,27 @@ class SegmentStore:
         if places and self._world.plan.kafka_copies > 1 and not self._world.faults_over:
             lagging = self._sched.rng.choice(places)
             self._sched.after(
-                self._sched.rng.uniform(0.0, BEHIND_S_MAX), partial(self._lead, lagging)
+                self._sched.rng.uniform(0.0, BEHIND_S_MAX), partial(self._lead, lagging, opened)
             )
 
-    def _lead(self, place: Place) -> None:
+    def _lead(self, place: Place, opened: int) -> None:
         """A copy leads whose broker has not put the seal into force, and will in a moment."""
         partition = self.partitions.get(place)
         if partition is not None and partition.sealed and not partition.copies_obey:
             partition.sealed = False
             self._sched.after(
-                self._sched.rng.uniform(0.0, BEHIND_S_MAX), partial(self._obey, [place])
+                self._sched.rng.uniform(0.0, BEHIND_S_MAX), partial(self._obey, [place], opened)
             )
 
-    def _obey(self, places: list[Place]) -> None:
+    def _obey(self, places: list[Place], opened: int) -> None:
+        if self._opened(places) != opened:
+            return
         for place in places:
             partition = self.partitions.get(place)
             if partition is not None:
                 partition.sealed = partition.copies_obey = True
 
-    def _is_sealed(self, place: Place) -> bool:
+    def is_sealed(self, place: Place) -> bool:
         """Whether it takes nothing, whoever leads it."""
         partition = self.partitions.get(place)
         if partition is None:
@@ -334,6 +383,7 @@ class SegmentStore:
         return tuple(len(each.messages) if each is not None else 0 for each in found)
 
     def _delete(self, place: Place) -> None:
+        self._world.old.deleted(place)
         self._world.checks.deleted(place)
         self._deleted.add(place)
         self._going.add(place[0])

@@ -15,6 +15,7 @@ from anabranch.core.bundles.machine import BUNDLES
 from anabranch.core.effects import Effect
 from anabranch.core.entities.session import Session
 from anabranch.core.entities.unit import Move, UnitState
+from anabranch.core.log import conflicts
 from anabranch.core.log.records import Cause
 from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
@@ -89,7 +90,7 @@ def test_a_machine_that_leads_past_the_release(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_versions_that_start_at_1_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (units, tenants):
+    for module in (units, tenants, conflicts):
         monkeypatch.setattr(module, "first_version", lambda offset: 1)
     violation_found("was meant for", first_seed=54)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
 import pytest
 
+from anabranch.broker.topics.controllers import worker
 from anabranch.client import TopicLayout
 from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.client._producer.partition_writer import PartitionWriter, Step
@@ -14,18 +16,25 @@ from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.log.state import StateReader
-from anabranch.core.subscriptions import instances
+from anabranch.core.subscriptions import handover
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.topics import controller
 from anabranch.core.topics import machine as topic_fold
-from anabranch.core.topics.machine import CHILDREN_FIT, LAYOUTS, PRUNABLE
-from anabranch.core.topics.tasks import DeleteSegments, next_task
+from anabranch.core.topics.guards import (
+    ADOPTED_ONCE,
+    CHILDREN_FIT,
+    CUTS_OVER,
+    PRUNABLE,
+    READ_BEFORE,
+)
+from anabranch.core.topics.tasks import DeleteSegments, MakeSegments, SealSegments, Task, next_task
 from faults.planted import BUGS
 from simulation.handler_checks import HandlerChecks
+from simulation.operators import Operators, is_settled
 from simulation.planted import noticed, quiet, stormy
 from simulation.segment_store import SegmentStore
 from simulation.topic_checks import TopicChecks
-from support.state_machines import without
+from support.state_machines import topics_without
 
 pytestmark = pytest.mark.simulation
 
@@ -108,7 +117,7 @@ def test_a_consumer_that_releases_before_it_has_committed(monkeypatch: pytest.Mo
             self.phase = type(self.phase).RELEASED
 
     monkeypatch.setattr(Holding, "release_if_settled", release)
-    violation_found("had acknowledged and released it", first_seed=2)
+    violation_found("had acknowledged and released it", "works on it", first_seed=2)
 
 
 def test_a_handler_that_is_not_told_before_its_bucket_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,12 +157,12 @@ def test_a_drain_before_its_time_that_the_audit_alone_looks_for(
 
 
 def test_a_new_controller_that_takes_consumers_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = instances.Instance.__init__
+    begin = handover.Instance.__init__
 
     def idle(self: object, number: int, now: float, *, known: bool) -> None:
         begin(self, number, now, known=True)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(instances.Instance, "__init__", idle)
+    monkeypatch.setattr(handover.Instance, "__init__", idle)
     violation_found("both serve", "works on it", first_seed=18)
 
 
@@ -169,6 +178,141 @@ def test_a_second_process_registered_under_a_name_while_the_first_may_serve(
 def test_drained_segments_that_are_never_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SubscriptionCoordinator, "drained_segments", lambda self: ())
     violation_found("not at rest")
+
+
+# --- adopted topics -------------------------------------------------------------------------
+
+
+def adopting(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """Adopted topics are cut over soon, while their writers are busy."""
+    usual = {"adopts": True, "passing_topics": 1, "operation_interval_s": 0.5, "sends_per_s": 10.0}
+    stormy(monkeypatch, **usual | changes)
+    quiet(monkeypatch)
+
+
+def test_a_producer_that_leaves_one_partition_of_an_adopted_topic_before_all_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sound = PartitionWriter.step
+
+    def eager(writer: PartitionWriter, layout: TopicLayout) -> Step:
+        part = writer.segment
+        ours = msgspec.structs.replace(part.info, legacy_topic="")
+        writer.segment = msgspec.structs.replace(part, info=ours)
+        try:
+            return sound(writer, layout)
+        finally:
+            writer.segment = part
+
+    adopting(monkeypatch, kafka_brokers=3, kafka_copies=1, producers=3)
+    monkeypatch.setattr(PartitionWriter, "step", eager)
+    violation_found("takes messages yet")
+
+
+def test_an_adopted_topic_that_is_cut_over_though_others_have_changed_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    adopting(monkeypatch)
+    monkeypatch.setattr(worker, "must_be_as_adopted", lambda *_: None)
+    violation_found("though others had changed it before", first_seed=4)
+
+
+def test_an_adopted_topic_that_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    adopting(monkeypatch)
+    topics_without(monkeypatch, CUTS_OVER)
+    violation_found("is replaced by a")
+
+
+def test_an_adopted_topic_that_two_topics_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    adopting(monkeypatch)
+    topics_without(monkeypatch, ADOPTED_ONCE)
+    violation_found("adopts what", first_seed=6)
+
+
+def test_an_adopted_topic_that_is_deleted_in_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of(task: Task, topic: ScalableTopic) -> Task:
+        if isinstance(task, DeleteSegments):
+            return msgspec.structs.replace(task, segments=topic.segments)
+        return task
+
+    adopting(monkeypatch)
+    task_becomes(monkeypatch, all_of)
+    violation_found("a node deletes")
+
+
+def test_an_adopted_topic_that_is_sealed_before_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hasty(task: Task, _: ScalableTopic) -> Task:
+        if isinstance(task, MakeSegments) and task.legacy:
+            return SealSegments(task.topic, task.incarnation, task.legacy)
+        return task
+
+    adopting(monkeypatch)
+    task_becomes(monkeypatch, hasty)
+    violation_found("before the log says SEALING")
+
+
+def test_children_that_are_read_before_the_adopted_topic_is_drained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    BUGS["child-opened-early"].plant(monkeypatch.setattr)
+    adopting(monkeypatch, checkpoints=False, operators=False, shared_keys=0, consumers=3)
+    monkeypatch.setattr(HandlerChecks, "begins", lambda *_: None)
+    violation_found("before the adopted topic was drained", "right after")
+
+
+def giving_back(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """What was cut over is soon given back."""
+    adopting(monkeypatch, passing_topics=0, checkpoints=False, **changes)
+
+
+def test_a_kafka_topic_that_is_given_back_before_all_have_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    giving_back(monkeypatch, consumers=1, slow_work=0.3)
+    topics_without(monkeypatch, READ_BEFORE)
+    monkeypatch.setattr(Operators, "_may_give_back", staticmethod(is_settled))
+    violation_found("works on it", "right after", "had not drained", first_seed=10)
+
+
+def test_a_kafka_topic_that_is_opened_before_all_that_it_replaces_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def early(task: Task, topic: ScalableTopic) -> Task:
+        if isinstance(task, MakeSegments) and topic.continued is not None:
+            return SealSegments(task.topic, task.incarnation, (), (), topic.continued)
+        return task
+
+    giving_back(monkeypatch)
+    task_becomes(monkeypatch, early)
+    violation_found("is open, and")
+
+
+def test_a_producer_that_goes_to_a_kafka_topic_before_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sound = PartitionWriter.step
+
+    def eager(writer: PartitionWriter, layout: TopicLayout) -> Step:
+        unknown = tuple(child for child in layout.children if not child.info.partitioner)
+        return sound(writer, msgspec.structs.replace(layout, children=unknown))
+
+    giving_back(monkeypatch, kafka_brokers=1, kafka_copies=1)
+    monkeypatch.setattr(PartitionWriter, "step", eager)
+    violation_found("takes messages yet", "was stored out of order", first_seed=4)
+
+
+def task_becomes(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Task, ScalableTopic], Task]
+) -> None:
+    """Has controllers do another task than the one that is due."""
+
+    def changed(state: StateReader, name: str, topic: ScalableTopic) -> Task | None:
+        task = next_task(state, name, topic)
+        return task if task is None else change(task, topic)
+
+    monkeypatch.setattr(controller, "next_task", changed)
 
 
 # --- the layout -----------------------------------------------------------------------------
@@ -187,18 +331,17 @@ def test_children_that_do_not_cover_their_parent(monkeypatch: pytest.MonkeyPatch
         return msgspec.structs.replace(low, end=max(low.start, low.end - 1)), high
 
     monkeypatch.setattr(SegmentLayout, "split_children", gap)
-    monkeypatch.setattr(topic_fold, "_CASES", without(LAYOUTS, CHILDREN_FIT))
+    topics_without(monkeypatch, CHILDREN_FIT)
     violation_found("do not tile the ring", first_seed=1)
 
 
 def test_segments_deleted_that_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    def eager(state: StateReader, name: str, topic: ScalableTopic) -> object:
-        task = next_task(state, name, topic)
+    def eager(task: Task, topic: ScalableTopic) -> Task:
         if isinstance(task, DeleteSegments):
             return msgspec.structs.replace(task, segments=(*task.segments, *topic.segments))
         return task
 
-    monkeypatch.setattr(controller, "next_task", eager)
+    task_becomes(monkeypatch, eager)
     violation_found("was deleted while its topic needs it")
 
 
@@ -209,7 +352,7 @@ def test_segments_pruned_that_somebody_has_to_read(monkeypatch: pytest.MonkeyPat
         return tuple(part.segment_id for part in topic.segments if not part.is_active)
 
     monkeypatch.setattr(controller, "prunable", all_sealed)
-    monkeypatch.setattr(topic_fold, "_CASES", without(LAYOUTS, PRUNABLE))
+    topics_without(monkeypatch, PRUNABLE)
     violation_found("", first_seed=3)
 
 

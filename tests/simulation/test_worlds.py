@@ -82,6 +82,9 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
         dict.fromkeys((*_TOPICS, "STALE_VERSION", "SESSION_OVER"), 1)
         | dict.fromkeys((*_OFTEN, "seeks", "checkpoints", "stopped", "removed"), 20)
         | {"kept": 1}
+        | dict.fromkeys(
+            ("adopted", "cut_over", "cut_over_refused", "given_back", "released", "forgotten"), 1
+        )
         | {"audited_drains": 1_000}
         | dict.fromkeys(_AT_TIMES, 10),
     ),

@@ -10,13 +10,14 @@ from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.core.entities.segment import SegmentInfo, tile
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
-from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.hashing import hash32, segment_hash
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from simulation.handler_checks import HandlerChecks
+from simulation.old_topics import is_plain
 from simulation.scheduler import ViolationError
 from simulation.seek_checks import SeekChecks
 from simulation.segment_store import Message, Place
@@ -46,9 +47,12 @@ class TopicChecks:
         self.seeks = SeekChecks(world)
         self.handlers = HandlerChecks()
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
+        self._homes: dict[str, str] = {}  # by segment, as `_named` names it: its topic
+        self._adopted: dict[str, list[SegmentInfo]] = {}  # by Kafka topic, all that it was
         self.stored: dict[str, int] = {}  # key -> its last message in Kafka
         self.in_doubt: set[Message] = set()  # nobody can tell whether they are stored
         self.taken: set[Message] = set()  # by retention
+        self._unordered: set[Message] = set()  # Kafka's own clients write them, or nobody does
         # Group and key: the last message delivered, and from where.
         self.delivered_up_to: dict[tuple[str, str], tuple[int, Place]] = {}
         # By Kafka group, not by name: a subscription made again is another one.
@@ -84,7 +88,10 @@ class TopicChecks:
             return
         for part in (*topic.segments, *topic.children):
             name = kafka_topic("", record.topic, topic.incarnation, part)
+            if part.is_legacy:
+                self._adopted.setdefault(name, []).append(part)
             self._segments.setdefault(name, (record.topic, part))
+            self._homes[_named(name, part)] = record.topic
         if not tile(topic.layout.active):
             raise ViolationError(f"the segments of {record.topic} do not tile the ring: {record}")
         match record.move:
@@ -94,6 +101,7 @@ class TopicChecks:
                 self._must_exist(record, topic, topic.children)
             case TopicMove.COMMIT:
                 self._must_be_sealed(record, topic)
+                self._write_down(record.topic, topic)
             case _:
                 pass
 
@@ -106,9 +114,31 @@ class TopicChecks:
         topic = self._world.cluster.checks.truth.topic(name)
         parts = (*topic.segments, *topic.children) if topic is not None else ()
         number = topic.incarnation if topic is not None else 0
-        kept = {kafka_topic("", name, number, part) for part in parts}
-        had = {kafka for kafka, (home, _) in self._segments.items() if home == name}
+        kept = {_named(kafka_topic("", name, number, part), part) for part in parts}
+        had = {each for each, home in self._homes.items() if home == name}
         return frozenset(had - kept)
+
+    def opened(self, sealed: SegmentInfo) -> None:
+        """A Kafka topic is given back: what is appended from now on is another segment's."""
+        home, _ = self._segments[sealed.legacy_topic]
+        topic = self._world.cluster.checks.truth.topic(home)
+        if topic is None or topic.continued != sealed:
+            raise ViolationError(f"a node opens {sealed.legacy_topic}, which nobody gives back")
+        for part in topic.segments:
+            if part.segment_id in topic.parents:
+                for bucket in range(part.buckets):
+                    place = (kafka_topic("", home, topic.incarnation, part), bucket)
+                    if not self._world.store.is_sealed(place):
+                        raise ViolationError(f"{sealed.legacy_topic} is open, and {place} yet")
+        self._segments[sealed.legacy_topic] = (home, topic.children[0])
+
+    def _write_down(self, name: str, topic: ScalableTopic) -> None:
+        """What is given back begins for each subscription where the log says."""
+        for part in topic.segments:
+            for each, _ in self._world.cluster.checks.truth.subscriptions(name):
+                known = self._written_down.setdefault((name, each), {})
+                for bucket, offset in enumerate(part.start_offsets):
+                    known.setdefault((part.segment_id, bucket), offset)
 
     def _places(self, record: TopicChange, topic: ScalableTopic, part: SegmentInfo) -> list[Place]:
         name = kafka_topic("", record.topic, topic.incarnation, part)
@@ -162,26 +192,43 @@ class TopicChecks:
 
     def appended(self, place: Place, messages: list[Message]) -> None:
         """Each key's messages are stored once, in their order, where the key belongs."""
-        _, part = self._segments[place[0]]
         for message in messages:
+            # Kafka keeps a topic that is released: what its producer has given up may come late.
+            if is_plain(message.key) or (message in self.in_doubt and place[0] in self._adopted):
+                self.seeks.stored(message, self._name_of(place))
+                self._unordered.add(message)
+                continue
+            name, part = self._segments[place[0]]
             position = hash32(message.key)
+            homes = self._adopted.get(place[0], [part])
             at_home = segment_hash(position) in part
-            if not at_home or bucket_of(position, part.buckets) != place[1]:
+            if not at_home or all(h.bucket(message.key, position) != place[1] for h in homes):
                 raise ViolationError(f"{message} was stored in {place}, where it does not belong")
+            self._world.old.stored(name, part, place, message)
             if is_shared(message.key):
                 self._world.shared.stored(message, part.segment_id)
-                self.seeks.stored(message, place[0])
+                self.seeks.stored(message, self._name_of(place))
                 continue
             before = self.skipped(message.key, self.stored.get(message.key, 0))
             if message.sequence != before + 1:
                 what = "twice" if message.sequence <= before else "out of order"
                 raise ViolationError(f"{message} was stored {what} in {place} after {before}")
             self.stored[message.key] = message.sequence
-            self.seeks.stored(message, place[0])
+            self.seeks.stored(message, self._name_of(place))
+
+    def _name_of(self, place: Place) -> str:
+        known = self._segments.get(place[0])
+        return place[0] if known is None else _named(place[0], known[1])
 
     def given_up(self, message: Message) -> None:
         """Its producer was told neither yes nor no, and what could tell is deleted."""
         self.in_doubt.add(message)
+
+    def forget(self, place: Place) -> None:
+        """A stranger makes anew what was there."""
+        self.removed(self._world.store.partitions[place].messages)
+        self._readings = {key: it for key, it in self._readings.items() if key[1] != place}
+        self._confirmed = {key: end for key, end in self._confirmed.items() if key[1] != place}
 
     def removed(self, messages: Iterable[Message]) -> None:
         """Retention has taken them: whoever has not read them need not."""
@@ -238,6 +285,12 @@ class TopicChecks:
             raise ViolationError(f"{consumer} delivers {message} of {place} without serving it")
         who = consumer.group
         self.seeks.delivered(who, message)
+        if place[0] in self._segments:
+            self._world.old.must_be_drained(consumer, self._segments[place[0]][1], place, message)
+        if message in self._unordered:
+            self._world.old.delivered(who, message)
+            self._delivered_at(consumer, holding, place, offset, message)
+            return
         # What a topic held when it was deleted is never delivered, and who is late begins anywhere.
         whole = (consumer.topic, consumer.subscription) in self._world.subscriptions
         if is_shared(message.key):
@@ -264,7 +317,8 @@ class TopicChecks:
         """Whether what lies there was delivered before, which it must be excused for."""
         who = consumer.group
         origin = self.seeks.origin(who)
-        self.handlers.begins(origin, message.key, consumer, holding, offset + 1)
+        if message not in self._unordered:  # a partition more, and its key is in another one
+            self.handlers.begins(origin, message.key, consumer, holding, offset + 1)
         former = self._readings.get((who, place, offset))
         if former is not None:
             self.redelivered += 1
@@ -313,6 +367,12 @@ class TopicChecks:
                 got = sink.applied(key) if sink is not None else got
                 if key.startswith(f"{topic}|") and self.skipped(key, got, group) < last:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
+            found += self._world.old.unread(topic, subscription, group)
             if not self._world.plan.seeks and not self._world.plan.removes:
                 found += self._world.shared.unread(group, topic)
         return found
+
+
+def _named(kafka: str, part: SegmentInfo) -> str:
+    """A segment's name in a run: that of its Kafka topic, which may be another one's later."""
+    return f"{kafka} from {part.start_offsets}" if part.start_offsets else kafka

@@ -22,16 +22,15 @@ from anabranch.broker.settings import load_settings
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.subscriptions.changes import Subscriptions
 from anabranch.broker.topics.subscriptions.consumers import (
+    ConsumerFencedError,
     ConsumerRequest,
     Consumers,
     RegisteredConsumer,
-)
-from anabranch.broker.topics.subscriptions.groups import Groups
-from anabranch.broker.topics.subscriptions.refusals import (
-    ConsumerFencedError,
     SubscriptionGoneError,
 )
+from anabranch.broker.topics.subscriptions.groups import Groups
 from anabranch.client._consumer.assignment import Assignment, assignment_of
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
@@ -41,7 +40,6 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.topics.controller import ControllerEffect, Unserved
-from anabranch.core.topics.kafka_placement import Room
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 from simulation.connections import Connection
 from simulation.forgetting import Keepers
@@ -68,7 +66,6 @@ class _Runtime:
         self.now = process.local_now
         self.proposals: Any = None
         self.server: Any = None
-        self.log_ms = 0
         self._process = process
 
     @property
@@ -96,7 +93,7 @@ class _Workers:
         self._world = world
         self._process = process
 
-    def task(self, task: Task, room: Room | None) -> Future[TaskDone | TaskFailed]:
+    def task(self, task: Task) -> Future[TaskDone | TaskFailed]:
         found: Future[TaskDone | TaskFailed] = Future()
         self._world.store.carry_out(self._process, task, found.set_result)
         return found
@@ -129,13 +126,6 @@ class _Groups(Groups):
         pass
 
 
-class _OneKafka:
-    """A Kafka of one broker: nothing is placed."""
-
-    def room(self, task: Task) -> Room | None:
-        return None
-
-
 class _Nowhere:
     """Look-ups that find nothing: nobody is sent elsewhere here."""
 
@@ -152,9 +142,12 @@ class _Proposals(Proposals):
         self._proposed = proposed
         self._verdicts: dict[str, Answer[Folded]] = {}
 
-    def actor(self) -> Actor:
+    def must_have_lease(self) -> None:
         if not self._process.core.lease.holds(self._process.local_now()):
             raise UnavailableError("this node is in safe mode")
+
+    def actor(self) -> Actor:
+        self.must_have_lease()
         return self._process.core.actor()
 
     @staticmethod
@@ -186,7 +179,7 @@ class _Proposals(Proposals):
             self._verdicts.pop(record.proposal_id).give(entry)
 
 
-class _Consumers(Consumers):
+class _Subscriptions(Subscriptions):
     def __init__(self, process: Process, access: TopicAccess, positions: Any) -> None:
         super().__init__(access, _Groups(positions))
         self.busy: dict[tuple[str, str], list[Answer[None]]] = {}  # with who waits
@@ -259,19 +252,19 @@ class TopicHost:
         runtime: Any = self._runtime
         workers: Any = _Workers(world, process)
         load = partial(world.loads.known, process)
-        kafka: Any = _OneKafka()
-        service = _Service(runtime, world.settings, "", workers, load, lambda *_: True, kafka)
+        service = _Service(runtime, world.settings, "", workers, load, lambda *_: True)
         nowhere: Any = _Nowhere()
         positions: Any = Positions(world, process)
         self._seeks = Seeks(world, process, positions)
         self._proposals = runtime.proposals = _Proposals(process, self._seeks.proposed)
         settings = CurrentSettings(load_settings(None, {}, {}))
         access = TopicAccess(runtime, nowhere, service, settings)
-        self._consumers = _Consumers(process, access, positions)
-        self._seeks.begins(access, self._consumers)
-        self._keepers = Keepers(world, process, self, access, self._consumers, positions)
+        self._subscriptions = _Subscriptions(process, access, positions)
+        self._consumers = Consumers(self._subscriptions)
+        self._seeks.begins(self._subscriptions)
+        self._keepers = Keepers(world, process, self, self._subscriptions, positions)
         service.tickers.clear()  # `Keepers` looks when it is time
-        for each in (service, service.scaling, self._consumers):
+        for each in (service, service.scaling, self._subscriptions, self._consumers):
             each._log = _SILENT
         self._service = service
         self.may_act = service.may_act
@@ -283,13 +276,8 @@ class TopicHost:
         """The view has read these."""
         found = list(entries)
         for entry in found:
-            self.log_time(entry.timestamp_ms)
             self._proposals.folded(entry)
         self._service.folded([each for entry in found for each in entry.outcome.changes])
-
-    def log_time(self, log_ms: int) -> None:
-        """Something was read that the log stamped so."""
-        self._runtime.log_ms = max(self._runtime.log_ms, log_ms)
 
     def advance(self) -> None:
         """Time has passed."""
@@ -302,7 +290,7 @@ class TopicHost:
 
     def seek(self, topic: str, subscription: str, timestamp_ms: int) -> None:
         """Somebody asks to put a subscription somewhere else."""
-        if (topic, subscription) not in self._consumers.busy:
+        if (topic, subscription) not in self._subscriptions.busy:
             self._seeks.begin(topic, subscription, timestamp_ms)
 
     # --- consumers ----------------------------------------------------------------------

@@ -27,7 +27,7 @@ CLIENT_FAULTS = (
 
 SETTINGS = ControllerSettings(
     timing=Timing(grace_s=8.0, session_timeout_s=4.0),
-    retention_s=2.0,
+    retention_s=13.0,  # so that a topic can be given back before
     doubt_s=8.0,  # in which its producers settle
     retry_s=0.5,
     retry_s_max=4.0,
@@ -68,6 +68,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
     slow_work_s: float = 4.0  # at most
     settle_s: float = math.inf  # that consumers have for it, once a bucket is to move
     late: bool = False  # a subscription of the first topic that comes and goes, and begins anywhere
+    adopts: bool = False  # the first topic, and those that pass, are Kafka topics of others first
     removes: bool = False  # Kafka's retention takes messages that nobody has read
 
 
@@ -118,6 +119,7 @@ def draw_topics(rng: random.Random) -> TopicPlan:
     drawn = msgspec.structs.replace(
         drawn, settle_s=own.choice((2.0, math.inf)), slow_work_s=own.choice((4.0, 12.0))
     )
+    drawn = msgspec.structs.replace(drawn, adopts=own.random() < 0.4)
     if drawn.shared_keys and drawn.producers == 1:
         return msgspec.structs.replace(drawn, producers=2)
     return drawn

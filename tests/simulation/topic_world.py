@@ -16,6 +16,7 @@ from simulation.checkpoint_sink import Sink
 from simulation.cluster import Cluster
 from simulation.consumers import Consumer, LateReader
 from simulation.forgetting import Forgetting
+from simulation.old_topics import OldTopics
 from simulation.operators import HOME, LATE, Operators
 from simulation.process import Process
 from simulation.producers import Producer
@@ -52,6 +53,7 @@ class TopicWorld:
         self.lasting = list(self.topics)
         self.passing = [f"{HOME}/p{each}" for each in range(plan.passing_topics)]
         self.topics += self.passing
+        self.old = OldTopics(self)
         names = [f"s{each}" for each in range(plan.subscriptions)]
         self.subscriptions = [(topic, name) for topic in self.lasting for name in names]
         kept = self.subscriptions[-1:] if plan.checkpoints else []
@@ -119,6 +121,7 @@ class TopicWorld:
         """A record was judged; the truth has it."""
         if folded.outcome.verdict is Verdict.ACCEPTED:
             self.checks.folded(folded)
+            self.old.folded(folded)
             self.auditor.folded(folded)
             self.scale_checks.folded(folded)
 
@@ -162,6 +165,7 @@ class TopicWorld:
 
     def start(self) -> None:
         self.loads.start()
+        self.old.start()
         self.sched.after(LOOK_S, self._watch)
         self.sched.after(0.5, self.operators.operate)
         self.forgetting.start(lambda: self.sched.rng.expovariate(1.0))
@@ -275,6 +279,7 @@ class TopicWorld:
             "stopped": self.checks.handlers.stopped,
             "lapses": sum(each.lapses for each in self.consumers),
             **self.scale_checks.counts,
+            **self.old.counts,
         }
 
     # --- after the faults -------------------------------------------------------------------

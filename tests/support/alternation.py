@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -23,6 +23,10 @@ from support.waiting import WAIT_S, eventually, until
 Send = Callable[[bytes, str], Awaitable[object]]
 
 
+class RefusedError(Exception):
+    """Kafka refuses the message for good: it is not stored, and its sender sends no more."""
+
+
 class Alternation:
     """Of each key: what was sent and acknowledged when, and in which order it was received."""
 
@@ -31,28 +35,44 @@ class Alternation:
         self._received: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         self._keys = [f"shared-{number}" for number in range(keys)]
         self._spans: dict[int, Span] = {}
+        self._sent_by: dict[int, int] = {}  # the sender's place in the turn
+        self.refused: dict[int, str] = {}  # what those senders were told who send no more, by place
+        self._not_stored: set[int] = set()
         self._numbers = itertools.count()
         self._instants = itertools.count()  # a clock that never shows the same twice
 
     async def run(self, senders: Sequence[Send]) -> None:
-        """Until it is cancelled. Raises what a sender raises."""
+        """Until it is cancelled. Raises what a sender raises, but for RefusedError.
+
+        `senders` may grow meanwhile.
+        """
         async with asyncio.TaskGroup() as group:
             for key in self._keys:
                 group.create_task(self._alternate(key, senders))
 
     async def _alternate(self, key: str, senders: Sequence[Send]) -> None:
-        for send in itertools.cycle(senders):
+        for count in itertools.count():
+            turn = count % len(senders)
+            if turn in self.refused:
+                continue
             number, sent = next(self._numbers), next(self._instants)
             self._spans[number] = Span(sent)
-            await send(b"%d" % number, key)
-            self._spans[number] = Span(sent, next(self._instants))
+            self._sent_by[number] = turn
+            try:
+                await senders[turn](b"%d" % number, key)
+            except RefusedError as error:
+                self.refused[turn] = str(error)
+                self._not_stored.add(number)
+            else:
+                self._spans[number] = Span(sent, next(self._instants))
 
     async def receive(self, consumer: StreamConsumer) -> None:
         """Until it is cancelled."""
         while True:
             message = await consumer.receive()
-            place = (message.segment_id, message.offset)
-            self._received[message.key.decode()].append((*place, int(message.value)))
+            place, key = (message.segment_id, message.offset), message.key.decode()
+            if key in self._keys:  # others write other keys
+                self._received[key].append((*place, int(message.value)))
             consumer.acknowledge(message)
 
     async def more(self, count: int) -> None:
@@ -70,16 +90,22 @@ class Alternation:
         there = {number for found in self._received.values() for *_, number in found}
         return {number for number, span in self._spans.items() if span.acked < math.inf} - there
 
+    def received_though_refused(self) -> set[int]:
+        """What its sender was told is not stored."""
+        there = {number for found in self._received.values() for *_, number in found}
+        return self._not_stored & there
+
     def repeated(self) -> list[int]:
         """What was received more than once."""
         found = Counter(number for places in self._received.values() for *_, number in places)
         return sorted(number for number, times in found.items() if times > 1)
 
-    def stored_twice(self) -> list[int]:
-        """What Kafka has at more than one place."""
+    def stored_twice(self, but_of: Container[int] = ()) -> list[int]:
+        """What Kafka has at more than one place, but of senders with these places in the turn."""
         there = {each for found in self._received.values() for each in found}
         counts = Counter(number for *_, number in there)
-        return sorted(number for number, places in counts.items() if places > 1)
+        twice = (number for number, places in counts.items() if places > 1)
+        return sorted(number for number in twice if self._sent_by[number] not in but_of)
 
     def turned_when_delivered(self) -> list[CausalityViolation[int]]:
         """What is wrong with the order in which messages were received."""
@@ -103,7 +129,8 @@ class PlainSender:
     """A client of Kafka that appends to a key's active segment, as the newest layout has it.
 
     What is refused goes on once the layout names another segment: it knows of no seals. With a
-    `transactional_id`, each message is a transaction.
+    `transactional_id`, each message is a transaction. Without one it repeats a message that a
+    leader has stored, but was deposed before it could say so, if the next leader refuses a retry.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ def use(cpu: float) -> Resources:
 
 def tell(node: MemoryNode, loads: Mapping[str, float], top: Mapping[str, tuple[str, ...]]) -> None:
     """Everybody's load, and the bundles of the loaded ones, as this node reads them."""
-    at_ms, board = node.runtime.log_ms, node.operations.balance.board
+    at_ms, board = node.runtime.core.log_ms, node.operations.balance.board
     for broker, load in loads.items():
         told = BrokerLoadData(
             msg_throughput_in=1e6 * load,

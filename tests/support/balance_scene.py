@@ -137,8 +137,8 @@ class Shedding:
             in_group=self._in_group,
         )
 
-    def _in_group(self, namespace: str) -> Mapping[str, int]:
-        members = set(self._policies.namespaces_in(self._policies.group_of(namespace)))
+    def _in_group(self, group: str) -> Mapping[str, int]:
+        members = set(self._policies.namespaces_in(group))
         owners = [
             owner for bundle, owner in self._owners.items() if bundle.rpartition("/")[0] in members
         ]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from anabranch.broker.binary.handlers import lookups, open_sessions
+from anabranch.broker.binary.sessions import lookups, open_sessions
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.server.server import OpenSession

@@ -11,6 +11,7 @@ from typing import Final
 from anabranch.jars import ivy
 from anabranch.jars.artifacts import (
     JAR_SETS,
+    OLD_SETS,
     TEST_SETS,
     Artifact,
     JarSet,
@@ -30,6 +31,20 @@ _ROOTS: Final[dict[JarSet, tuple[tuple[str, str, str], ...]]] = {
         ("org.apache.spark", "spark-avro_2.13", "4.0.0"),
     ),
     "tools": (("org.apache.kafka", "kafka-tools", "4.3.1"),),
+    "kafka-3.6": (
+        ("org.apache.kafka", "kafka_2.13", "3.6.2"),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+        # It calls Log4j by the names of version 1.
+        ("org.apache.logging.log4j", "log4j-1.2-api", "2.25.4"),
+    ),
+    "kafka-4.0": (
+        ("org.apache.kafka", "kafka_2.13", "4.0.2"),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ),
+    "kafka-4.1": (
+        ("org.apache.kafka", "kafka_2.13", "4.1.2"),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ),
 }
 # Kafka's own jars have all that the used tools need.
 _CONFIGURATIONS: Final[dict[JarSet, str]] = {"tools": "master"}
@@ -69,7 +84,7 @@ def _artifact(path: Path) -> Artifact:
 
 def main() -> None:
     """Writes every checksum file."""
-    for jar_set in (*JAR_SETS, *TEST_SETS):
+    for jar_set in (*JAR_SETS, *TEST_SETS, *OLD_SETS):
         artifacts = resolved(jar_set)
         lines = [f"{artifact.sha256} {artifact}\n" for artifact in artifacts]
         header = "# Written by `make checksums`: SHA-256, organisation:name:version.\n"

@@ -20,9 +20,12 @@ from anabranch.cli.main import main
 class Point(Enum):
     """What is logged or done in Kafka when the node ends."""
 
+    TOPICS_WANTED = (SegmentAdmin, "create", False)
     SEALING_LOGGED = (SegmentAdmin, "seal", False)
     LIMIT_SET = (Sealer, "_await_copies", False)
     ONE_PARTITION_REFUSES = (Sealer, "_probe", True)
+    SEALED = (SegmentAdmin, "seal", True)
+    OPENED = (SegmentAdmin, "open_again", True)
     TOPICS_DELETED = (SegmentAdmin, "delete", True)
 
 

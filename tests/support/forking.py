@@ -15,8 +15,7 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from anabranch import admin as administration
@@ -25,7 +24,6 @@ from anabranch.client import sync
 from support.waiting import WAIT_S
 
 _CHILD_S_MAX = 30  # it is refused at once, and Python ends
-_CLOSE_S_MAX = 5.0
 _Call = Callable[[], Any]
 
 
@@ -59,7 +57,6 @@ class Opened:
             "queue": await _got(client.subscribe_queue(topic, "queue")),
             "files": await _got(client.subscribe_checkpoint(topic, "files")),
             "streams": await _got(client.subscribe_topics(selection, "streams")),
-            "queues": await _got(client.subscribe_queue_topics(selection, "queues")),
         }
         await self.use(b"before")
 
@@ -67,11 +64,11 @@ class Opened:
         """A message goes through all of it."""
         parts = self.parts
         await _got(parts["producer"].send(value))
-        for name in ("stream", "queue", "files", "streams", "queues"):
+        for name in ("stream", "queue", "files", "streams"):
             found = await _got(parts[name].receive(WAIT_S))
             assert found.value == value, (name, found.value)
             self.received[name] = found
-            if name in ("queue", "queues"):
+            if name == "queue":
                 await _got(parts[name].acknowledge(found))
         assert "public" in await _got(self.admin.tenants.get_tenants())
 
@@ -79,8 +76,8 @@ class Opened:
         await _got(self.client.close())
         await _got(self.admin.close())
 
-    async def refused(self, error: str, *, closes: bool = False) -> None:
-        """Calls all that a program would. `closes`: that is not refused, and soon over."""
+    async def refused(self, error: str) -> None:
+        """Calls all that a program would."""
         parts, received = self.parts, self.received
         producer, stream, files = parts["producer"], parts["stream"], parts["files"]
         calls: dict[str, _Call] = {
@@ -96,15 +93,13 @@ class Opened:
             "streams.acknowledge": lambda: parts["streams"].acknowledge(received["streams"]),
             "checkpoint": lambda: files.checkpoint(),
             "queue.reject": lambda: parts["queue"].reject(received["queue"]),
-            "queues.release": lambda: parts["queues"].release(received["queues"]),
             "admin": lambda: self.admin.tenants.get_tenants(),
         }
         for name in received:
             calls[f"{name}.receive"] = functools.partial(parts[name].receive, WAIT_S)
             calls[f"{name}.receive_many"] = parts[name].receive_many
-        if not closes:
-            calls |= {f"{name}.close": part.close for name, part in parts.items()}
-            calls |= {"client.close": self.client.close, "admin.close": self.admin.close}
+        calls |= {f"{name}.close": part.close for name, part in parts.items()}
+        calls |= {"client.close": self.client.close, "admin.close": self.admin.close}
         for name, call in calls.items():
             try:
                 async with asyncio.timeout(WAIT_S):
@@ -117,7 +112,7 @@ class Opened:
 
 def fork(url: str, web: str, topic: str) -> None:
     """The child ends as programs do, and frees what it has."""
-    opened = Opened(sync.connect(url), administration.Admin(web), topic)
+    opened = Opened(sync.Client(url), administration.Admin(web), topic)
     asyncio.run(opened.start())
     child = os.fork()
     if child == 0:
@@ -157,12 +152,7 @@ async def _unharmed(opened: Opened) -> None:
 def second_run(url: str, web: str, topic: str) -> None:
     opened = Opened(sdk.Client(url), administration.AsyncAdmin(web), topic)
     asyncio.run(opened.start())
-    asyncio.run(opened.refused("WrongLoopError", closes=True))
-    for close in (opened.parts["producer"].close, opened.parts["stream"].close, opened.close):
-        began = time.monotonic()
-        asyncio.run(_awaited(close))
-        if time.monotonic() - began > _CLOSE_S_MAX:
-            say(f"{close} took {time.monotonic() - began:.1f} s")
+    asyncio.run(opened.refused("WrongLoopError"))
 
     async def other() -> None:
         async with sdk.Client(url) as client:
@@ -171,10 +161,6 @@ def second_run(url: str, web: str, topic: str) -> None:
 
     asyncio.run(other())
     say("unharmed")
-
-
-async def _awaited(call: Callable[[], Awaitable[None]]) -> None:
-    await call()
 
 
 if __name__ == "__main__":

@@ -21,10 +21,11 @@ from anabranch.core.hashing import bucket_starts
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server.server import Peer, Routes, serve
+from anabranch.wire.server.server import Peer, Routes
 from support.quiet import QUIET
 from support.tcp_proxy import TcpProxy
 from support.waiting import WAIT_S
+from support.wire import serve
 
 _YET_TO_LEAD = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
@@ -58,7 +59,7 @@ class HandMadeTopic:
 
     async def __aenter__(self) -> Self:
         await self.make(self.layout.active)
-        self._server = await serve(self._session, host="127.0.0.1")
+        self._server = await serve(self._session)
         self.client = Client(self.url)
         return self
 

@@ -21,10 +21,9 @@ import msgspec
 
 from anabranch.admin import AsyncAdmin, AutoScaleOverride
 from anabranch.broker.settings import load_settings
-from anabranch.cli.cluster.balance_history import moves_of
+from anabranch.cli.cluster.balance_history import AutomaticMove, moves_of
 from anabranch.cli.cluster.log import lines
 from anabranch.core import names
-from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
 from anabranch.core.ring import HashRange, even_ranges, topic_hash

@@ -6,11 +6,12 @@ import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 import httpx
 
-from anabranch.broker.http.app import create_server
-from anabranch.broker.http.server import bind
+from anabranch.broker.http.app import create_app
+from anabranch.broker.http.server import HttpServer, bind
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
 
 
@@ -35,7 +36,8 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
     """The node's interface on a free port."""
     with bind("127.0.0.1", 0) as held:
         port = held.getsockname()[1]
-        server = create_server(node.operations, node.settings, node.metrics, held)
+        app = create_app(node.operations, node.settings, node.metrics)
+        server = HttpServer(app, held, node.settings.http_limits)
         await server.start()
         try:
             url = f"http://127.0.0.1:{port}"
@@ -46,6 +48,28 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
             await server.stop()
 
 
+# A value for each word of a path, as there may be one in a new cluster.
+PLACES: Final = {
+    "domain": "persistent",
+    "tenant": "public",
+    "namespace": "default",
+    "topic": "t",
+    "bundle": "0x00000000_0x40000000",
+    "cluster": "standalone",
+    "broker": "b1:8080",
+    "segmentId": "0",
+    "segmentId1": "0",
+    "segmentId2": "1",
+    "producerId": "7",
+    "descriptor": "0000-ffff-0",
+    "subscription": "billing",
+    "setting": "leaseMillis",
+    "value": "1",
+    "policy": "gold",
+    "group": "apart",
+    "brokerId": "1",
+    "role": "ada",
+}
 PATIENT = {"heartbeatIntervalMillis": 50, "leaseMillis": 4_000, "livenessTimeoutMillis": 6_000}
 
 

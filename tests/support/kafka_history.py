@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -16,7 +17,7 @@ from anabranch.channel.kafka.topics import Topics, topic_id
 from anabranch.channel.log.entries import Entry
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive.folders import LocalFolder
-from anabranch.spark_replay.archive.registration import ArchiveIdentity, write_identity
+from anabranch.spark_replay.archive.registration import IDENTITY, ArchiveIdentity
 from support.history import History, SnapshotTaken
 from support.quiet import QUIET
 from support.waiting import WAIT_S
@@ -102,7 +103,8 @@ def name_archive(kafka: EmbeddedKafka, topics: Topics, folder: Path, archive: st
     """Lets the archive to be made in a folder be the one that a history has registered."""
     folder.mkdir(parents=True, exist_ok=True)
     log_id = topic_id(KafkaConnection(kafka.bootstrap_servers), topics.wal, WAIT_S)
-    write_identity(LocalFolder(folder), ArchiveIdentity(archive, log_id, 0))
+    identity = msgspec.json.encode(ArchiveIdentity(archive, log_id, 0))
+    LocalFolder(folder).write(IDENTITY, identity)
 
 
 def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:

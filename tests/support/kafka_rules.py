@@ -11,8 +11,9 @@ from anabranch.core.entities.permission import Permission, permission_key
 from anabranch.core.entities.segment import new_segment
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import namespace_key, subscription_key, tenant_key, topic_key
-from anabranch.core.log.state import Change, Entity, IndexedState
+from anabranch.core.log.state import Change, Entity
 from anabranch.core.security.acls import Acl, AclResource
 from support.open_topic import topic_of
 
@@ -47,7 +48,7 @@ def subscription_of(created_offset: int) -> Subscription:
     return Subscription(1, SubscriptionKind.STREAM, created_offset, (), (), (), 0, 0, "p")
 
 
-def _changed(state: IndexedState, number: int, kind: str, pick: int) -> Change | None:
+def _changed(state: MemoryReplica, number: int, kind: str, pick: int) -> Change | None:
     """A change that the log could make now; `number` counts as its offset."""
     if kind == "tenant":
         roles = ROLES[:1] if pick % 2 else ()
@@ -82,7 +83,7 @@ def _changed(state: IndexedState, number: int, kind: str, pick: int) -> Change |
     return permission_key(scope, role), Permission(1, words, 0, "p")
 
 
-def _with_what_is_its_own(state: IndexedState, change: Change) -> list[Change]:
+def _with_what_is_its_own(state: MemoryReplica, change: Change) -> list[Change]:
     """A namespace or topic that goes takes along what hangs on it, as on the log."""
     key, entity = change
     kind, _, scope = key.partition(":")
@@ -98,7 +99,7 @@ KINDS: Final = ("tenant", "namespace", "topic", "split", "subscription", "grant"
 steps = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7_167)), max_size=40)
 
 
-def played(state: IndexedState, taken: Iterable[tuple[str, int]]) -> Iterable[list[Change]]:
+def played(state: MemoryReplica, taken: Iterable[tuple[str, int]]) -> Iterable[list[Change]]:
     """Makes the changes one by one, and yields each once the state has it."""
     for number, (kind, pick) in enumerate(taken):
         change = _changed(state, number, kind, pick)

@@ -34,7 +34,7 @@ class KeptTopic:
 
     @property
     def billing(self) -> Subscription:
-        return self.topics.consumers.known(NAME, "billing")
+        return self.topics.subscriptions.known(NAME, "billing")
 
     @property
     def groups(self) -> dict[str, dict[Place, int | CommittedPosition]]:
@@ -48,7 +48,7 @@ class KeptTopic:
 
     def group(self, subscription: str = "billing") -> str:
         """A subscription's Kafka group."""
-        known = self.topics.consumers.known(NAME, subscription)
+        known = self.topics.subscriptions.known(NAME, subscription)
         return self.topics.access.group_id(NAME, subscription, known)
 
     def drained(self) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ class KeptTopic:
         self, kind: SubscriptionKind = SubscriptionKind.STREAM, start: int = EARLIEST
     ) -> str:
         """The Kafka group of a new subscription."""
-        await self.topics.consumers.create(NAME, "billing", kind, start)
+        await self.topics.subscriptions.create(NAME, "billing", kind, start)
         return self.group()
 
     async def look(self) -> None:

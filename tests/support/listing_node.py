@@ -13,7 +13,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
 from anabranch.wire.memory.limiter import LimitType
-from anabranch.wire.server.admission import AdmittedPeer, Visitor
+from anabranch.wire.server.identity import AdmittedPeer, Visitor
 from anabranch.wire.server.server import Peer, Routes
 from support.proxied import RunningProxy, proxy_before
 from support.wire import Raw, raw, serving

@@ -31,6 +31,7 @@ from support.history import History, SnapshotTaken
 # The checks of a log without scalable topics that look at nothing.
 OF_TOPICS: Final = frozenset(
     {CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING, CheckName.SEGMENTS, CheckName.ORDER}
+    | {CheckName.ADOPTION}
 )
 # Those that look at nothing where the balancer has done nothing.
 OF_BALANCE: Final = frozenset({CheckName.PLACEMENT, CheckName.BALANCE})
@@ -63,7 +64,6 @@ def audited(
     segment_ends: SegmentEnds | None = None,
     segment_edges: Edges | None = None,
     setting_fault: SettingFault | None = None,
-    to_end: bool = True,
 ) -> AuditFindings:
     """The audit's findings; the log before offset `without_before` is gone."""
     horizon = snapshot.horizon.next_offset if snapshot else -1
@@ -97,7 +97,6 @@ def audited(
         disagreements=(),
         stuck_after_ms=stuck_after_ms,
         orphaned_after_ms=30_000,
-        to_end=to_end,
         segment_ends=None if segment_ends is None else lambda _: segment_ends,
         segment_edges=None if segment_edges is None else lambda _: segment_edges,
         setting_fault=setting_fault,

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -16,9 +16,10 @@ import httpx
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.node.node import Node
 from anabranch.broker.settings import Settings
+from anabranch.broker.settings.fields import text_of
+from anabranch.channel.segments.sealing import nothing
 from anabranch.core.bundles.guards import controller_of
 from anabranch.devkit.ports import free_port
-from anabranch.wire.server.server import serve
 from support import doomed_node
 from support.doomed_node import Point
 from support.kafka_cluster import HOST, KafkaCluster
@@ -26,6 +27,7 @@ from support.memory_cluster import until
 from support.processes import COMMAND, STOP_S_MAX, awaited
 from support.topic_cluster import Servers
 from support.waiting import WAIT_S
+from support.wire import serve
 
 
 class NodeProcess:
@@ -36,7 +38,11 @@ class NodeProcess:
         self.url = settings.web_url
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.output = settings.data_dir / "node.out"
-        given = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        given = {
+            each.name: text_of(getattr(settings, field))
+            for field, each in settings.fields.items()
+            if field in settings.given
+        }
         named = {f"ANABRANCH_{name}": str(value) for name, value in given.items()}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -87,14 +93,15 @@ class LocalTopic:
 
     topic = "public/default/orders"
 
-    def __init__(self, cluster: KafkaCluster, node: Node) -> None:
+    def __init__(self, cluster: KafkaCluster, node: Node, settings: Mapping[str, object]) -> None:
         self.node = node
         self._cluster = cluster
+        self._settings = settings
 
     @asynccontextmanager
     async def controller(self, point: Point) -> AsyncIterator[NodeProcess]:
         """The doomed node, which controls the topic."""
-        settings = self._cluster.settings(brokerServicePort=0)
+        settings = self._cluster.settings(**{**self._settings, "brokerServicePort": 0})
         # Beside the file are modules named like those of the standard library.
         context = node_process(settings, (sys.executable, "-P", doomed_node.__file__, point.name))
         process = await asyncio.to_thread(context.__enter__)
@@ -107,9 +114,11 @@ class LocalTopic:
         finally:
             await asyncio.to_thread(process.kill)
 
-    async def asked(self, point: Point, method: str, path: str = "") -> None:
+    async def asked(
+        self, point: Point, method: str, path: str = "", when_dead: Callable[[], None] = nothing
+    ) -> None:
         """Asks the doomed node for it, and waits until the process has ended and the work is done
-        all the same.
+        all the same. `when_dead` is called in between, in a thread.
         """
         view = self.node.runtime.view
         async with self.controller(point) as victim, httpx.AsyncClient(timeout=WAIT_S) as http:
@@ -117,6 +126,7 @@ class LocalTopic:
                 http.request(method, f"{victim.url}/admin/v2/scalable/{self.topic}{path}")
             )
             await until(lambda: victim.process.poll() is not None, WAIT_S)
+            await asyncio.to_thread(when_dead)
             await asyncio.gather(request, return_exceptions=True)
 
         def rests() -> bool:
@@ -134,11 +144,11 @@ async def local_topic(
     cluster = KafkaCluster(kafka, prefix, folder)
     port = free_port(HOST)
     node = await cluster.start(cluster.settings(brokerServicePort=port, **settings))
-    wire = await serve(sessions(node.operations, node.settings), host=HOST, port=port)
+    wire = await serve(sessions(node.operations, node.settings), port)
     try:
         await cluster.agreed()
         await node.operations.topics.create(LocalTopic.topic, segments, {})
-        yield LocalTopic(cluster, node)
+        yield LocalTopic(cluster, node, settings)
     finally:
         await wire.stop()
         await asyncio.gather(*(each.close() for each in cluster.nodes))

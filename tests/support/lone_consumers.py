@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +15,7 @@ from anabranch.client import QueueConsumer, QueueSettings, TopicLayout
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment
 from anabranch.client._consumer.reads import Read
 from anabranch.wire import anabranch_pb2 as pb
-from support.still_watch import lone_member
+from support.still_watch import lone_member, no_producer
 
 if TYPE_CHECKING:
     from anabranch.client._consumer.consumer import Membership
@@ -41,9 +41,11 @@ class Ready:
         return True
 
 
-def ready_queue(member: Membership, *deliveries: Delivery) -> QueueConsumer:
+def ready_queue(
+    member: Membership, *deliveries: Delivery, produce: Callable[..., Any] = no_producer
+) -> QueueConsumer:
     """The Kafka topic k is segment 7's."""
-    made = QueueConsumer(member, QueueSettings())
+    made = QueueConsumer(member, QueueSettings(), produce)
     made._reader = cast("Any", Ready(*deliveries))
     made._sources = {"k": (7, {})}
     member.watch._layout = TopicLayout("public/default/orders", 1, 1, {})

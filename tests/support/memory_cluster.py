@@ -21,17 +21,15 @@ from anabranch.broker.proposals import OnAppended
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings, load_settings
 from anabranch.broker.topics.build import TopicParts
-from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.channel.codec import encode_record, read_entry
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.load.loads import LoadTable
 from anabranch.channel.log.entries import Entry
+from anabranch.core.adoption.survey import TopicSurvey
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
-from anabranch.core.topics.kafka_placement import KafkaSurvey
 from anabranch.wire import clock
 from support.memory_positions import MemoryPositions
 from support.memory_segments import MemorySegments
@@ -49,16 +47,6 @@ class MemoryView(MemoryReplica):
 
     def horizon_reached(self, next_offset: int) -> None:
         self.horizon = next_offset
-
-
-class MemoryKafka:
-    """What Kafka says of its brokers; one alone, if a test says nothing else."""
-
-    def __init__(self) -> None:
-        self.survey: KafkaSurvey | None = KafkaSurvey({1: ""})
-
-    def look(self, timeout_s: float, *, whole: bool) -> KafkaSurvey | None:
-        return self.survey
 
 
 class MemoryNode:
@@ -90,12 +78,7 @@ class MemoryNode:
             lambda: doubles.segments,
             lambda: doubles.positions,
             lambda topic, incarnation: cluster.loads.get(topic, {}),
-            KafkaPlacement(
-                LoadTable(),
-                settings.scalable_topic_load_report_interval_seconds,
-                settings.replication_factor,
-                lambda: doubles.kafka,
-            ),
+            doubles.survey,
         )
         self.operations = Operations(self.runtime, settings, parts)
         self.cluster = cluster
@@ -141,11 +124,15 @@ class MemoryCluster:
         self.nodes: list[MemoryNode] = []
         self.segments = MemorySegments()
         self.positions = MemoryPositions(self.segments)
-        self.kafka = MemoryKafka()
+        self.surveys: dict[str, TopicSurvey] = {}  # of Kafka topics that others have made
         # By topic and segment; None: not read yet.
         self.loads: dict[str, dict[int, SegmentLoad] | None] = {}
         self._loop = asyncio.get_running_loop()
         self.ahead_s = time.time() - self._loop.time()  # of the nodes' clock: the log has its own
+
+    def survey(self, topic: str, _seconds: float) -> TopicSurvey:
+        """What a node finds of a Kafka topic."""
+        return self.surveys[topic]
 
     def node(self, number: int, **settings: object) -> MemoryNode:
         """A node that is not started yet."""

@@ -9,7 +9,6 @@ from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.segments.seal_settings import SEAL
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.topics.findings import KafkaTopic
-from anabranch.core.topics.kafka_placement import Room
 from support.waiting import WAIT_S
 
 
@@ -46,14 +45,10 @@ class MemorySegments(HeldCalls):
         self.deleted_groups: set[str] = set()
         self.share_groups: set[str] = set()
         self.retained: set[str] = set()  # whose settings were set anew
-        self.rooms: list[Room | None] = []  # by which topics were to be placed
         self.denied_seal: Exception | None = None  # what sealing ends in
 
-    def create(
-        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
-    ) -> None:
+    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
         self._begin("create")
-        self.rooms.append(room)
         for topic in topics:
             found = self.partitions.setdefault(topic.name, topic.partitions)
             if found != topic.partitions:

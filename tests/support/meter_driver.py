@@ -12,7 +12,7 @@ WINDOW_S = 60.0
 STEP_S = 10.0
 THRESHOLD = 0.25
 NOTHING = (0.0, 0.0, 0.0, 0.0)
-STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, False, False)
+STEADY = LoadRecord(100.0, 50_000.0, 200.0, 100_000.0)
 
 
 class MeterDriver:
@@ -22,13 +22,11 @@ class MeterDriver:
         self,
         known: LoadRecord | None = None,
         total: int = 0,
-        lag_s: float = 0.0,
-        cold: Rates = NOTHING,
         negligible: Rates = NOTHING,
     ) -> None:
         self.now = 1_000.0
-        self.meter = SegmentMeter(WINDOW_S, known, self.now, lag_s)
-        self.cold, self.negligible = cold, negligible
+        self.meter = SegmentMeter(WINDOW_S, known, self.now)
+        self.negligible = negligible
         self.total = total
         self.written: list[LoadRecord] = []
 
@@ -59,7 +57,7 @@ class MeterDriver:
             self.step(**traffic)
 
     def _write(self) -> None:
-        news = self.meter.news(THRESHOLD, self.negligible, self.cold)
+        news = self.meter.news(THRESHOLD, self.negligible)
         if news is not None:
             self.written.append(news)
 

@@ -1,4 +1,4 @@
-"""The command line as a child process, and what it leaves behind."""
+"""The command line and other programs as child processes, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from anabranch.devkit import ports
+from support.waiting import WAIT_S
 
 _T = TypeVar("_T")
 
@@ -42,6 +43,18 @@ def run(
         capture_output=True,
         text=True,
         timeout=START_S_MAX,
+        check=False,
+    )
+
+
+def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program to its end, in a process of its own that may import what this one may."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
         check=False,
     )
 

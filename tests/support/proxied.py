@@ -13,7 +13,7 @@ from contextlib import (
 import httpx
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.http.app import create_server
+from anabranch.broker.http.app import create_app
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
 from anabranch.broker.security.node import NodeSecurity, node_security
@@ -86,7 +86,8 @@ async def served_node(
         guard = security.guard if security is not None else None
         admission = security.admission if security is not None else None
         web = sockets[NODE_PORTS.web]
-        http = create_server(node.operations, node.settings, node.metrics, web, security)
+        app = create_app(node.operations, node.settings, node.metrics, security)
+        http = HttpServer(app, web, node.settings.http_limits)
         if security is not None:
             await security.start()
         await http.start()
@@ -139,9 +140,7 @@ class RunningProxy:
 
 @asynccontextmanager
 async def running_proxy(settings: ProxySettings) -> AsyncIterator[RunningProxy]:
-    with hold_ports(
-        settings.model_copy(update={WEB: 0, BINARY: 0}), PROXY_PORTS, BIND_ADDRESS
-    ) as held:
+    with hold_ports(settings.but({WEB: 0, BINARY: 0}), PROXY_PORTS, BIND_ADDRESS) as held:
         settings = held.settings
         proxy = Proxy(settings)
         await proxy.start(held.sockets)

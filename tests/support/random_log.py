@@ -12,6 +12,7 @@ from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.archive import ArchiveOp
 from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.segment import legacy_segment, parents_of
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
@@ -156,14 +157,23 @@ def has_sealed_root(topic: ScalableTopic) -> bool:
     return any(not part.is_active and not part.parent_ids for part in topic.segments)
 
 
+def first_layout(rng: random.Random, spoilt: bool) -> dict[str, Any]:
+    """Of a topic that is made, or of a Kafka topic that is adopted."""
+    if rng.random() < 0.7:
+        parts = initial_segments(rng.choice((1, 2, 3)))[spoilt:]
+        return {"segments": parts, "limit": rng.choice((0, 0, 1))}
+    old = legacy_segment("old", "", rng.choice((1, 3)), rng.choice(("", "murmur2")))
+    listed = rng.choice(("public/default=o*", "public/default=o*", "public/other=old", ""))
+    return {"segments": (old,), "adoptable": listed}
+
+
 def topic_fields(
     rng: random.Random, topic: ScalableTopic | None, move: TopicMove
 ) -> dict[str, Any]:
     """What would be accepted, now and then spoilt."""
     spoilt = rng.random() < 0.1
     if move is TopicMove.CREATE:
-        parts = initial_segments(rng.choice((1, 2, 3)))[spoilt:]
-        return {"segments": parts, "limit": rng.choice((0, 0, 1))}
+        return first_layout(rng, spoilt)
     if topic is None:
         return {}
     layout = topic.layout
@@ -174,10 +184,14 @@ def topic_fields(
             operation = Operation.SPLIT if spoilt else Operation.MERGE
             return {"operation": operation, "parents": made[0].parent_ids, "segments": made}
         case TopicMove.BEGIN if rng.random() < 0.2:
-            made = layout.relocate_children(rng.choice(layout.active).segment_id)
-            parents, off = made[0].parent_ids, rng.choice(((), (3,), (5, -1)))
-            operation = Operation.REBUCKET if spoilt else Operation.RELOCATE
-            return {"operation": operation, "parents": parents, "segments": made, "off": off}
+            made = layout.prepare_children(rng.choice((1, 2, 3, 4)))
+            parents = parents_of(made)[spoilt:]
+            return {"operation": Operation.PREPARE, "parents": parents, "segments": made}
+        case TopicMove.BEGIN if rng.random() < 0.2:
+            made = layout.restore_children(rng.choice(layout.active).segment_id)
+            parents = made[0].parent_ids
+            operation = Operation.REBUCKET if spoilt else Operation.RESTORE
+            return {"operation": operation, "parents": parents, "segments": made}
         case TopicMove.BEGIN:
             made = layout.split_children(rng.choice(layout.active).segment_id)
             parents = made[0].parent_ids

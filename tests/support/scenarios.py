@@ -175,7 +175,7 @@ class Bundles:
 class Layouts:
     """One topic's log, each record proposed by broker A, which holds the topic's bundle.
 
-    `CREATE n`, `OPEN`, `SPLIT id`, `MERGE id id`, `REBUCKET id n`, `RELOCATE id`, `SEALING`,
+    `CREATE n`, `OPEN`, `SPLIT id`, `MERGE id id`, `REBUCKET id n`, `RESTORE id`, `SEALING`,
     `COMMIT offset...`, `ABORT`, `CLEAR id...`, `DELETE`, `REMOVE`; `by B` at the end: B proposes.
     """
 
@@ -202,8 +202,8 @@ class Layouts:
                     children = layout.split_children(given[0])
                 case Operation.MERGE:
                     children = layout.merge_children(given[0], given[1], 32)
-                case Operation.RELOCATE:
-                    children = layout.relocate_children(given[0])
+                case Operation.RESTORE:
+                    children = layout.restore_children(given[0])
                 case _:
                     children = layout.rebucket_children(given[0], given[1])
             return world.begin(Operation[what], children, by)

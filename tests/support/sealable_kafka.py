@@ -80,6 +80,9 @@ class SealableKafka:
         self.in_one_round: set[int] = set()  # brokers that read of all the first changes at once
         self._began_with: dict[int, int] = {}  # so many did these read of in their first round
         self._asked: Counter[int] = Counter()  # by broker
+        self.read_back: list[str] = []
+        self.ignored: set[str] = set()  # settings that it takes and does not keep
+        self.forbidden: set[str] = set()  # settings that nobody may change
         self.obeying: set[int] = set()  # that had put the first into force when it was probed first
 
     def sealer(self, *, asks: bool = False) -> Sealer:
@@ -104,8 +107,9 @@ class SealableKafka:
     # --- as an admin client -------------------------------------------------------------
 
     def incremental_alter_configs(
-        self, resources: Sequence[ConfigResource]
+        self, resources: Sequence[ConfigResource], *, validate_only: bool
     ) -> dict[ConfigResource, Future[None]]:
+        assert not validate_only
         answers: dict[ConfigResource, Future[None]] = {}
         for resource in resources:
             answers[resource] = Future()
@@ -119,9 +123,14 @@ class SealableKafka:
                 for each in resource.incremental_configs
                 if each.incremental_operation == AlterConfigOpType.SET
             }
+            if self.forbidden & set(wanted):
+                error = KafkaError(KafkaError.INVALID_CONFIG)
+                answers[resource].set_exception(KafkaException(error))
+                continue
             self.changes.setdefault(resource.name, []).append(wanted)
+            kept = {n: value for n, value in wanted.items() if n not in self.ignored}
             for partition in self.topics[resource.name]:
-                partition.settings.update(wanted)
+                partition.settings.update(kept)
             answers[resource].set_result(None)
         return answers
 
@@ -133,16 +142,20 @@ class SealableKafka:
         return SimpleNamespace(topics={name: found}, brokers=brokers)
 
     def describe_configs(
-        self, asked: Sequence[ConfigResource], request_timeout: float
+        self, asked: Sequence[ConfigResource], request_timeout: float = 0
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
+        if not request_timeout:  # any broker
+            (topic,) = asked
+            self.read_back.append(topic.name)
+            kept = {n: ConfigEntry(n, v) for n, v in self._at(topic.name, 0).settings.items()}
+            return {topic: _done(kept)}
         own, *topics = asked
         self.described.add(int(own.name))
         answers: dict[ConfigResource, Future[dict[str, ConfigEntry]]] = {}
         told = self._told(int(own.name), [each.name for each in topics])
         for each in topics:
             entries = {n: ConfigEntry(n, value) for n, value in told[each.name].items()}
-            answers[each] = Future()
-            answers[each].set_result(entries)
+            answers[each] = _done(entries)
         return answers
 
     def _told(self, broker: int, topics: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -208,7 +221,7 @@ class SealableKafka:
         self.probes.append(probe)
         at = self._at(topic, partition)
         at.probes += 1
-        sealed = at.settings.get("max.message.bytes") == "78" and at.probes > at.obeys_after
+        sealed = at.settings.get("max.message.bytes") in ("78", "1") and at.probes > at.obeys_after
         code = KafkaError.MSG_SIZE_TOO_LARGE if sealed else KafkaError.INVALID_TIMESTAMP
         if "write" in self.refused:
             code = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -281,6 +294,12 @@ class SealableKafka:
 
     def _at(self, topic: str, number: int) -> Partition:
         return self.topics[topic][number]
+
+
+def _done(entries: dict[str, ConfigEntry]) -> Future[dict[str, ConfigEntry]]:
+    future: Future[dict[str, ConfigEntry]] = Future()
+    future.set_result(entries)
+    return future
 
 
 class _Message:

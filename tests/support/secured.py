@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.http.app import create_server
-from anabranch.broker.http.server import bind
+from anabranch.broker.http.app import create_app
+from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.security.node import NodeSecurity, node_security
 from anabranch.channel.codec import read_entry
 from anabranch.core.log.records import Record
@@ -86,7 +86,8 @@ async def secured(node: MemoryNode) -> AsyncIterator[SecuredNode]:
         one.http = httpx.AsyncClient(
             base_url=f"http://{HOST}:{held.getsockname()[1]}", timeout=WAIT_S
         )
-        server = create_server(node.operations, node.settings, node.metrics, held, security)
+        app = create_app(node.operations, node.settings, node.metrics, security)
+        server = HttpServer(app, held, node.settings.http_limits)
         await server.start()
         routes = sessions(node.operations, node.settings, security.guard)
         one.wire = WireServer(routes, "test", node.settings.wire_limits, security.admission)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from confluent_kafka.admin import (
@@ -21,11 +20,14 @@ from confluent_kafka.admin import (
     UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import HOST, Differences
 from support.authority import Authority
+from support.kafka_files import written
 from support.quiet import QUIET
 from support.tcp_proxy import TcpProxy
 from support.waiting import WAIT_S
@@ -36,6 +38,8 @@ LIMITED: Final = "limited"
 NODE: Final = "node"  # likewise
 SCRAM: Final = "SCRAM-SHA-512"
 PASSWORDS: Final = {MASTER: "open-sesame-71", LIMITED: "little-key-72", NODE: "harbour-gate-74"}
+
+_STORE_PASSWORD: Final = "deep-drawer-75"
 
 _KINDS: Final = {
     "topics": ResourceType.TOPIC,
@@ -62,8 +66,8 @@ def rights_of_a_node(prefix: str) -> list[Right]:
 
 
 def rights_of_a_leader(prefix: str) -> list[Right]:
-    """All that a node may need: to know racks, and to make ACLs of grants (`kafkaAclsEnabled`)."""
-    of_cluster = (("cluster", CLUSTER, each) for each in ("DESCRIBE_CONFIGS", "ALTER", "DESCRIBE"))
+    """All that a node may need: also to make ACLs of grants (`kafkaAclsEnabled`)."""
+    of_cluster = (("cluster", CLUSTER, each) for each in ("ALTER", "DESCRIBE"))
     return [*rights_of_a_node(prefix), *of_cluster]
 
 
@@ -128,7 +132,36 @@ class SecuredKafka:
     def properties_file(self, security: Mapping[str, str]) -> Path:
         """The same as a file."""
         path = self._folder / f"{len(list(self._folder.iterdir()))}.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in security.items()))
+        return written(path, security)
+
+    def javas_file(self, user: str = MASTER) -> Path:
+        """The same as Kafka's own tools have it, with a truststore of two authorities."""
+        certificates = [
+            x509.load_pem_x509_certificate(each)
+            for each in (
+                Authority(self._folder / "another", "another authority").pem,
+                self.authority.read_bytes(),
+            )
+        ]
+        store = self._folder / "truststore.jks"  # PKCS12 all the same
+        store.write_bytes(
+            pkcs12.serialize_java_truststore(
+                [pkcs12.PKCS12Certificate(each, b"ca") for each in certificates],
+                BestAvailableEncryption(_STORE_PASSWORD.encode()),
+            )
+        )
+        path = self._folder / f"{user}.java.properties"
+        path.write_text(
+            f"# {user}\n"
+            f"bootstrap.servers: SASL_SSL://{self.bootstrap_servers}\n"
+            "security.protocol=SASL_SSL\n"
+            f"sasl.mechanism={SCRAM}\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+            f'    username="{user}" \\\n    password="{PASSWORDS[user]}";\n'
+            f"ssl.truststore.location={store}\n"
+            f"ssl.truststore.password={_STORE_PASSWORD}\n"
+            "acks=all\n"
+        )
         return path
 
     def allow(self, *rights: Right, user: str = LIMITED) -> None:
@@ -185,12 +218,7 @@ class SecuredKafka:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._kafka.kill()
         self.proxy.__exit__()
 

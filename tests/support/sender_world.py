@@ -16,8 +16,9 @@ from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Barrier, Sender
 from anabranch.client._producer.settlement import is_stored
 from anabranch.core.entities.layout import SegmentLayout
-from anabranch.core.entities.segment import SegmentInfo
-from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.entities.segment import SegmentInfo, legacy_segment, parents_of
+from anabranch.core.hashing import hash32, segment_hash
+from anabranch.core.partitioners import Partitioner
 from anabranch.devkit.causality import CausalityViolation, Span, turned_round
 from anabranch.wire.kafka.producer_state import ProducerState
 from anabranch.wire.kafka.producing import KafkaCode
@@ -138,6 +139,9 @@ class Producer:
         if batch is None:
             return
         partition = self.world.partition_of(writer)
+        above = [self.world.layout.segments[each] for each in writer.segment.info.parent_ids]
+        if any(part.is_legacy and part.is_active for part in above):
+            raise AssertionError(f"{writer} takes keys whose adopted topic may still take them")
         answer = partition.append(self.number, writer.producer, batch)
         if answers_lost:
             self.world.late.append((partition, self.number, writer.producer, batch))
@@ -200,7 +204,7 @@ class Stranger:
         """One message, which is there and acknowledged, or refused and forgotten."""
         position = hash32(key)
         part = self._world.layout.find_active_segment(segment_hash(position))
-        target = self._world.partitions[part.segment_id, bucket_of(position, part.buckets)]
+        target = self._world.partitions[part.segment_id, part.bucket(key, position)]
         if target.sealed:
             return
         self._sent += 1
@@ -214,11 +218,17 @@ class Stranger:
 class SenderWorld:
     """One topic, its partitions, and its producers; all choices come from `random`."""
 
-    def __init__(self, random: Random, producers: int, gives_up: bool = False) -> None:
+    def __init__(
+        self, random: Random, producers: int, gives_up: bool = False, *, adopted: bool = False
+    ) -> None:
         self.random = random
         self.gives_up = gives_up
         self.history = Histories()
         self.layout = SegmentLayout.initial(random.choice((1, 2, 3)), 4)
+        if adopted:
+            partitioner = random.choice(tuple(Partitioner))
+            old = legacy_segment("old", "", random.choice((1, 3, 5)), partitioner.value)
+            self.layout = SegmentLayout(0, 1, (old,))
         self.partitions: dict[Place, Partition] = {}
         self.ids = itertools.count()
         # Appends without an answer, which may reach their partition again, at any time.
@@ -284,7 +294,15 @@ class SenderWorld:
         active = self.layout.active
         at = self.random.randrange(len(active))
         what = self.random.random()
-        if what < 0.4 and at + 1 < len(active):
+        if active[at].is_legacy:
+            self.children = self.layout.prepare_children(self.random.randrange(1, 5))
+            self.parents = parents_of(self.children)
+        elif what < 0.15:
+            self.children = self.layout.prepare_children(self.random.choice((1, 2, 3, 5, 8)))
+            self.parents = parents_of(self.children)
+            if not self.children:
+                return
+        elif what < 0.45 and at + 1 < len(active):
             self.parents = (active[at].segment_id, active[at + 1].segment_id)
             self.children = self.layout.merge_children(*self.parents)
         elif what < 0.6:

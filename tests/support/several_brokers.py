@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from anabranch import client as sdk
+from anabranch.channel.segments.sealing import Sealer
 from support.quiet import QUIET
 from support.traffic import Traffic, stored, wrong
 from support.waiting import WAIT_S, until
@@ -60,6 +64,23 @@ def leaders(kafka: str, topic: str) -> dict[int, int]:
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
     found = admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
     return {number: each.leader for number, each in found.items()}
+
+
+class HalfSealed:
+    """Holds the first seal of a node in this process once one of the partitions refuses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        probe = Sealer._probe
+
+        def held(sealer: Sealer, *asked: Any) -> bool:
+            refused = probe(sealer, *asked)
+            self.reached.set()
+            assert self.go_on.wait(WAIT_S)
+            return refused
+
+        monkeypatch.setattr(Sealer, "_probe", held)
 
 
 Disturb = Callable[[sdk.Producer], Awaitable[None]]

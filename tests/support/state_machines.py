@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from anabranch.core.log.state_machine import Case, Guard, StateMachine
+from anabranch.core.topics import machine as topics_machine
 
 
 def without(
@@ -22,6 +23,11 @@ def without(
         for row in machine.rows
     ]
     return StateMachine(rows, machine.states, machine.fits).table
+
+
+def topics_without(patch: pytest.MonkeyPatch, *guards: Guard[Any, Any]) -> None:
+    """Lets all fold records of topics without these guards: nodes, and the audit."""
+    patch.setattr(topics_machine, "_CASES", without(topics_machine.LAYOUTS, *guards))
 
 
 def lead_elsewhere(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -50,16 +49,11 @@ class LoneProducer(Producer):
         super().__init__(watch, self._own, settings)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        is_here = not self._home.is_elsewhere
+        self._home.check()
         try:
             await super().close(timeout_s)
         finally:
-            if is_here:
-                self._own.close()
-
-    async def _end_without_loop(self) -> None:
-        await super()._end_without_loop()
-        self._own.close()
+            self._own.close()
 
 
 async def no_producer(topic: str, _settings: object) -> NoReturn:
@@ -67,10 +61,8 @@ async def no_producer(topic: str, _settings: object) -> NoReturn:
     raise AssertionError(f"a producer of {topic} is asked for")
 
 
-def lone_member(
-    subscription: str, consumer: str = "", produce: Callable[..., Any] = no_producer
-) -> Membership:
+def lone_member(subscription: str, consumer: str = "") -> Membership:
     """Of the topic public/default/orders, whose nodes are nowhere."""
     nodes = Nodes("pulsar://127.0.0.1:1")
     watch = LayoutWatch(nodes, "topic://public/default/orders")
-    return Membership(nodes, watch, {}, subscription, consumer, produce)
+    return Membership(nodes, watch, {}, subscription, consumer)

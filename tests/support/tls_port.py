@@ -16,7 +16,7 @@ from anabranch.broker.security.files import ReadAgain
 from anabranch.broker.security.handshakes import Handshakes
 from anabranch.broker.security.tls import TlsFiles, read_again
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.server.admission import Admission
+from anabranch.wire.server.identity import Admission
 from anabranch.wire.server.server import WireServer
 from support.authority import Issued
 from support.waiting import WAIT_S

@@ -95,6 +95,9 @@ class TopicCluster:
     async def merge(self, topic: str, first: int, second: int) -> None:
         await self.call("POST", f"{topic}/merge/{first}/{second}")
 
+    async def prepare(self, topic: str, segments: int) -> None:
+        await self.call("POST", f"{topic}/prepare", params={"segmentCount": segments})
+
     async def split_any(self, topic: str, turn: int = 0) -> None:
         """Splits an active segment, the `turn`-th of them."""
         await self._retried(topic, lambda ids: self.split(topic, ids[turn % len(ids)]), 1)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.layout import initial_segments
-from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.segment import SegmentInfo, parents_of
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.fold.evolve import evolve
@@ -87,11 +87,19 @@ def created(rule: Rule = evolve, buckets: int = 1) -> History:
     return history
 
 
-def begin(history: History, parents: Sequence[int], name: str = ORDERS, buckets: int = 0) -> None:
-    """A split of one segment, a merge of two, or a rebucket to `buckets`."""
+def begin(
+    history: History,
+    parents: Sequence[int],
+    name: str = ORDERS,
+    buckets: int = 0,
+    prepare: int = 0,
+) -> None:
+    """A split of one segment, a merge of two, a rebucket to `buckets`, or all are prepared."""
     layout = topic_of(history, name).layout
     children: tuple[SegmentInfo, ...]
-    if buckets:
+    if prepare:
+        operation, children = Operation.PREPARE, layout.prepare_children(prepare)
+    elif buckets:
         operation, children = Operation.REBUCKET, layout.rebucket_children(parents[0], buckets)
     elif len(parents) == 1:
         operation, children = Operation.SPLIT, layout.split_children(parents[0])
@@ -103,7 +111,7 @@ def begin(history: History, parents: Sequence[int], name: str = ORDERS, buckets:
             TopicMove.BEGIN,
             name,
             operation=operation,
-            parents=children[0].parent_ids,
+            parents=parents_of(children),
             segments=children,
         )
     )
@@ -205,6 +213,8 @@ def _round(history: History, name: str) -> None:
     aborted = tuple(part.segment_id for part in topic_of(history, name).garbage)
     history.accepted(topic_move(history, TopicMove.CLEAR, name, segment_ids=aborted))
     reshape(history, (merged,), name, buckets=3)
+    begin(history, (), name, prepare=3)
+    commit(history, name)
     sealed = [part for part in topic_of(history, name).segments if not part.is_active]
     for subscription, known in history.state.subscriptions(name):
         news = [part.segment_id for part in sealed if part.segment_id not in known.drained]

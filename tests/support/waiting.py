@@ -17,6 +17,14 @@ async def until(holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
         await asyncio.sleep(0.002)
 
 
+def await_(holds: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+    """As `until`, where no loop runs: it blocks."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
 async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = WAIT_S) -> None:
     """As `until`, for a condition that has to be asked for."""
     deadline = time.monotonic() + timeout_s

@@ -14,10 +14,10 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
-from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.connection import DEFAULT_LIMITS, ConnectionLimits
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
-from anabranch.wire.server.server import OpenSession, Peer, Routes, WireServer, serve
+from anabranch.wire.server.server import OpenSession, Peer, Routes, WireServer
 from support import steady
 from support.there import there
 from support.waiting import WAIT_S as WAIT_S
@@ -45,11 +45,20 @@ def lookups(peer: Peer) -> Routes:
     return {BaseCommand.LOOKUP: lookup}
 
 
+async def serve(
+    open_session: OpenSession, port: int = 0, limits: ConnectionLimits = DEFAULT_LIMITS
+) -> WireServer:
+    """Returns a server that accepts clients on a port of this machine."""
+    server = WireServer(open_session, "anabranch", limits)
+    await server.start(HOST, port)
+    return server
+
+
 @asynccontextmanager
 async def serving(
     open_session: OpenSession = no_routes, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[WireServer]:
-    server = await serve(open_session, host=HOST, port=0, limits=limits or ConnectionLimits())
+    server = await serve(open_session, limits=limits or ConnectionLimits())
     try:
         yield server
     finally:

@@ -8,7 +8,7 @@ from anabranch.core.bundles.propose import Actor
 from anabranch.core.entities.archive import ArchiveOp
 from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.placement_policy import PolicyKind
-from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.segment import SegmentInfo, parents_of
 from anabranch.core.entities.subscription import Subscription, SubscriptionOp
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
@@ -191,7 +191,7 @@ class World:
         **fields: Any,
     ) -> TopicChange:
         """BEGIN of an operation whose children a layout has made: they name their parents."""
-        wanted = {"parents": children[0].parent_ids, "segments": children, "operation": operation}
+        wanted = {"parents": parents_of(children), "segments": children, "operation": operation}
         return self.topic(TopicMove.BEGIN, by, name, **{**wanted, **fields})
 
     # --- situations ---------------------------------------------------------------------

@@ -9,19 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mutation.targets import ROOTS
+
 _REPOSITORY = Path(__file__).parents[2]
-_ROOTS = (
-    "core",
-    "channel",
-    "wire",
-    "projections",
-    "client",
-    "broker",
-    "proxy",
-    "cli",
-    "spark_replay",
-    "devkit",
-)
 _MODULE_LINES_MAX = 450  # a smell, not a law: a module ends where its noun ends
 _FUNCTION_LINES_MAX = 70
 _ENDS_THE_PROCESS = frozenset({"list_offsets", "describe_cluster", "list_consumer_group_offsets"})
@@ -66,12 +56,10 @@ def _relative(path: Path) -> str:
 
 
 def test_no_root_turns_the_namespace_into_a_package() -> None:
-    assert [
-        root for root in _ROOTS if (_REPOSITORY / root / "anabranch/__init__.py").exists()
-    ] == []
+    assert [root for root in ROOTS if (_REPOSITORY / root / "anabranch/__init__.py").exists()] == []
 
 
-@pytest.mark.parametrize("root", _ROOTS)
+@pytest.mark.parametrize("root", ROOTS)
 def test_a_root_holds_a_typed_package_of_its_name(root: str) -> None:
     package = _REPOSITORY / root / "anabranch" / root
     assert (package / "__init__.py").is_file()
@@ -81,7 +69,7 @@ def test_a_root_holds_a_typed_package_of_its_name(root: str) -> None:
 def test_nobody_imports_what_is_behind_another_root_s_underscore() -> None:
     found = [
         f"{_relative(path)}: {module}"
-        for root in _ROOTS
+        for root in ROOTS
         for path in (_REPOSITORY / root).rglob("*.py")
         for module in re.findall(r"^\s*(?:from|import) (anabranch\.\S+)", path.read_text(), re.M)
         if "._" in module
@@ -100,7 +88,7 @@ def test_modules_are_short() -> None:
 
 
 def _sources() -> list[Path]:
-    return [path for root in _ROOTS for path in sorted((_REPOSITORY / root).rglob("*.py"))]
+    return [path for root in ROOTS for path in sorted((_REPOSITORY / root).rglob("*.py"))]
 
 
 def _public_classes() -> Iterator[tuple[str, str]]:
@@ -243,7 +231,7 @@ def test_tests_lie_in_folders_of_the_packages_that_they_test() -> None:
     packages = {"docker"}
     for path in _modules():
         root, *parts = path.relative_to(_REPOSITORY).parent.parts
-        if root in _ROOTS and parts[:1] == ["anabranch"]:
+        if root in ROOTS and parts[:1] == ["anabranch"]:
             packages |= {"/".join(part.lstrip("_") for part in parts[1:])}
     kinds = (_REPOSITORY / "tests" / "unit", _REPOSITORY / "tests" / "property")
     astray = [
@@ -269,7 +257,7 @@ def test_what_runs_a_kafka_or_a_spark_lies_where_make_test_looks_for_it() -> Non
 
 
 # Of a page: a path in backticks that begins with a folder of this repository.
-_PATH = re.compile(rf"`((?:{'|'.join(_ROOTS)}|tests|docs|bench)/[\w./*-]*)`")
+_PATH = re.compile(rf"`((?:{'|'.join(ROOTS)}|tests|docs|bench)/[\w./*-]*)`")
 
 
 def _places(path: str) -> Iterator[Path]:

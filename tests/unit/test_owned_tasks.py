@@ -11,21 +11,10 @@ from pathlib import Path
 import pytest
 
 from anabranch.wire import supervised as tasks
+from mutation.targets import ROOTS
 from support.waiting import until
 
 _REPOSITORY = Path(__file__).parents[2]
-_ROOTS = (
-    "core",
-    "channel",
-    "wire",
-    "projections",
-    "client",
-    "broker",
-    "proxy",
-    "cli",
-    "spark_replay",
-    "devkit",
-)
 _MAKERS = ("asyncio.create_task", "asyncio.ensure_future")  # a group's own waits for its tasks
 
 
@@ -84,7 +73,7 @@ def _names(call: ast.Call, function: ast.AST) -> set[str]:
 def test_each_task_has_an_owner_who_sees_its_fault() -> None:
     found = [
         f"{path.relative_to(_REPOSITORY)}:{line}"
-        for root in _ROOTS
+        for root in ROOTS
         for path in sorted((_REPOSITORY / root).rglob("*.py"))
         if any(each in (code := path.read_text(encoding="utf-8")) for each in _MAKERS)
         for line in _unowned(code)

@@ -16,16 +16,16 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.current import CurrentSettings
+from anabranch.broker.settings.fields import text_of
 from anabranch.broker.settings.overrides import (
     checked_override,
     effective,
     oldest_first,
     run_time_name,
-    text_of,
 )
 from anabranch.core.entities.override import OVERRIDES_MAX, SettingOverride
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.records import PolicyOp, SettingChange
+from anabranch.core.log.records import SettingChange
 from anabranch.core.log.verdicts import Verdict
 
 _WAIT_S_MIN: Final = 5.0  # else a short operationTimeoutMillis could not be taken back
@@ -51,11 +51,6 @@ class Configuration(Changing):
         runtime.worries.append(self._concerns)
         metrics = runtime.metrics
         metrics.gauge(
-            "anabranch_setting_overrides",
-            "Settings that the cluster overrides.",
-            lambda: sum(1 for _ in runtime.view.overrides()),
-        )
-        metrics.gauge(
             "anabranch_setting_overrides_ignored",
             "Overrides of settings that this node cannot use and ignores.",
             lambda: len(self.current.ignored),
@@ -69,8 +64,8 @@ class Configuration(Changing):
         before, ignored = self.current.now, self.current.ignored
         overrides = dict(self._runtime.view.overrides())
         self.current.take(overrides)
-        old = before.model_dump(by_alias=True)
-        for name, value in self.current.now.model_dump(by_alias=True).items():
+        old = before.by_name()
+        for name, value in self.current.now.by_name().items():
             if value != old[name]:
                 self._log.info(
                     "settings.changed", name=name, value=text_of(value), before=text_of(old[name])
@@ -123,9 +118,7 @@ class Configuration(Changing):
             found = effective(own, [*oldest_first(overrides), (name, value)])
             if name in found.ignored:
                 raise PreconditionError(found.ignored[name])
-            if before is None:
-                return self._change(name, PolicyOp.CREATE, 1, value)
-            return self._change(name, PolicyOp.UPDATE, before.version + 1, value)
+            return self._written(SettingChange, before, name=name, value=value)
 
         def full() -> PreconditionError:
             return PreconditionError(
@@ -160,7 +153,7 @@ class Configuration(Changing):
                     f"the override of {other} rests on that of {name}; unset {other} first: "
                     f"{left[other]}"
                 )
-            return self._change(name, PolicyOp.DELETE, before.version + 1)
+            return self._deleted(SettingChange, before, name=name)
 
         await self._settle(build, {Verdict.UNKNOWN_OVERRIDE: None})
 
@@ -172,6 +165,3 @@ class Configuration(Changing):
 
     def _operation_s(self) -> float:
         return max(_WAIT_S_MIN, super()._operation_s())
-
-    def _change(self, name: str, op: PolicyOp, version: int, value: str = "") -> SettingChange:
-        return SettingChange(name=name, op=op, version=version, value=value, **self._signed())

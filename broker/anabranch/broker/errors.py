@@ -1,17 +1,24 @@
-"""The errors that a request can end in; `reason` is a sentence for people."""
+"""The errors that a request can end in; each kind has its answer by HTTP and by the wire."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from http import HTTPStatus
+from typing import ClassVar, Final
 
-from anabranch.core.errors import AnabranchError
+from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.core.topic_lists.selection import PatternError
+from anabranch.wire.anabranch_pb2 import ServerError
 
 _LISTED_MAX: Final = 10
 
 
 class OperationError(AnabranchError):
-    """Root of the family; each kind has one HTTP status."""
+    """Root of the family. `reason`: a sentence for people."""
+
+    status: ClassVar = HTTPStatus.INTERNAL_SERVER_ERROR
+    code: ClassVar = ServerError.UnknownError
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -19,39 +26,48 @@ class OperationError(AnabranchError):
 
 
 class NotFoundError(OperationError):
-    """The tenant, namespace, topic, segment or subscription does not exist (404)."""
+    """The tenant, namespace, topic, segment or subscription does not exist."""
+
+    status = HTTPStatus.NOT_FOUND
+    code = ServerError.TopicNotFound
 
 
 class ForbiddenError(OperationError):
-    """The principal that asks may not do this (403)."""
+    """The principal that asks may not do this."""
 
-
-class TooManyRequestsError(OperationError):
-    """The principal has asked too often (429); it may ask again in `wait_s` seconds."""
-
-    def __init__(self, reason: str, wait_s: float) -> None:
-        super().__init__(reason)
-        self.wait_s = wait_s
+    status = HTTPStatus.FORBIDDEN
+    code = ServerError.AuthorizationError
 
 
 class ConflictError(OperationError):
-    """The state of the cluster forbids it (409)."""
+    """The state of the cluster forbids it."""
+
+    status = HTTPStatus.CONFLICT
+    code = ServerError.NotAllowedError
 
 
 class PreconditionError(OperationError):
-    """The request itself cannot be meant (412)."""
+    """The request itself cannot be meant."""
+
+    status = HTTPStatus.PRECONDITION_FAILED
+    code = ServerError.NotAllowedError
 
 
 class UnavailableError(OperationError):
-    """It needs the log, and this node has no hold on it now (503); another try may succeed."""
+    """It needs the log, and this node has no hold on it now; another try may succeed."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    code = ServerError.ServiceNotReady
 
 
 class OverloadedError(UnavailableError):
-    """Too much of it is asked for at once (503); another node, or another time, may do."""
+    """Too much of it is asked for at once; another node, or another time, may do."""
+
+    code = ServerError.TooManyRequests
 
 
 class ElsewhereError(UnavailableError):
-    """Another node does this (307); the URLs are its addresses, "" for a port that it does not
+    """Another node does this; the URLs are its addresses, "" for a port that it does not
     have.
     """
 
@@ -62,11 +78,16 @@ class ElsewhereError(UnavailableError):
 
 
 class KafkaFailedError(OperationError):
-    """Kafka refused a part of the request, so it was undone (500)."""
+    """Kafka refused a part of the request, so it was undone."""
+
+    code = ServerError.NotAllowedError  # for good, so clients must not try again
 
 
 class DeadlineExceededError(OperationError):
-    """It was begun and is not known to be done; it may yet happen (504)."""
+    """It was begun and is not known to be done; it may yet happen, as behind any gateway."""
+
+    status = HTTPStatus.GATEWAY_TIMEOUT
+    code = ServerError.ServiceNotReady
 
 
 class StartError(AnabranchError):
@@ -87,3 +108,18 @@ def listed(things: Sequence[object]) -> str:
     """For a sentence: the first ten, none at length, and how many more there are."""
     more = f" and {len(things) - _LISTED_MAX} more" if len(things) > _LISTED_MAX else ""
     return ", ".join(f"{each!s:.255}" for each in things[:_LISTED_MAX]) + more
+
+
+_CODES_OF_CORE: Final = (
+    (PermitAcquireError, ServerError.TooManyRequests),
+    (PatternError, ServerError.NotAllowedError),
+    (InvalidInputError, ServerError.InvalidTopicName),
+)
+
+
+def code_of(error: AnabranchError) -> ServerError:
+    """The protocol's number for an error of this node."""
+    if isinstance(error, OperationError):
+        return error.code
+    codes = (code for kind, code in _CODES_OF_CORE if isinstance(error, kind))
+    return next(codes, ServerError.UnknownError)

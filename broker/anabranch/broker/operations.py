@@ -33,6 +33,7 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.tenants.limits import TenantLimits
 from anabranch.broker.tenants.permissions import RolePermissions
 from anabranch.broker.tenants.tenancy import Tenancy
+from anabranch.broker.topics.adopting import Adoptions
 from anabranch.broker.topics.build import TopicParts
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.balance.settings import SplitAlgorithm
@@ -74,7 +75,7 @@ class Operations:
     """The requests of one node, for use in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: Settings, parts: TopicParts) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._proposals = runtime.proposals
         self.configuration = Configuration(runtime, settings)
         current = self._settings = self.configuration.current
@@ -86,6 +87,7 @@ class Operations:
         self.balance = ShownBalance(runtime, self.lookups)
         self._cuts = BundleCuts(runtime, parts.load)
         self.topics = TopicOperations(runtime, self.lookups, current, parts)
+        self.adoptions = Adoptions(self.topics, parts.survey)
         self.topic_list_limiter = measured_limiter(
             current.now.topic_list_limits,
             TopicListPrefix.BROKER,
@@ -110,16 +112,16 @@ class Operations:
         """
         deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
         self._bundle(unit)
-        takers = self._runtime.core.candidates(clock.now())
+        takers = self.runtime.core.takers(clock.now())
         if target and target not in takers:
-            self._proposals.actor()  # out of touch, this node does not know who takes part
+            self._proposals.must_have_lease()  # without it, this node knows not who takes part
             raise ConflictError(
                 "Not allowed unload namespace bundle to inactive destination broker: "
                 f"{target} is not one of {', '.join(sorted(takers)) or 'none'}"
             )
         released = await self._release(unit, target, deadline)
         while released:
-            now = self._runtime.view.unit(unit)
+            now = self.runtime.view.unit(unit)
             if now is None or now.version > released:
                 if now is None or not target or now.state is UnitState.DELETED:
                     return
@@ -130,22 +132,22 @@ class Operations:
                         f"bundle {unit} could not be given to {target}: it is "
                         f"{now.state.name.lower()} {now.broker} after {now.move.name.lower()}"
                     )
-            await self._runtime.until_changed(unit, deadline, f"bundle {unit} was not handed over")
+            await self.runtime.until_changed(unit, deadline, f"bundle {unit} was not handed over")
 
     def bundle_of(self, topic: Topic, ns: Namespace) -> str:
         """The bundle that a topic falls into; a scalable one must be there."""
-        self._runtime.namespace(ns)
+        self.runtime.namespace(ns)
         domain, _, name = topic.partition("://")
-        if domain == SCALABLE_DOMAIN and self._runtime.view.topic(name) is None:
+        if domain == SCALABLE_DOMAIN and self.runtime.view.topic(name) is None:
             raise NotFoundError(f"Topic {topic} not found")
-        found = self._runtime.view.bundle_at(ns, topic_hash(topic))
+        found = self.runtime.view.bundle_at(ns, topic_hash(topic))
         if found is None:
             raise no_namespace(ns)
         return found[0]
 
     async def bundle_meant(self, ns: Namespace, word: BundleWord) -> str:
         """The bundle that a word stands for. Raises NotFoundError where there is none."""
-        self._runtime.namespace(ns)
+        self.runtime.namespace(ns)
         return await self._cuts.meant(ns, word)
 
     async def cuts(
@@ -164,8 +166,8 @@ class Operations:
 
     async def unload_namespace(self, ns: Namespace) -> None:
         """Every bundle of the namespace is given up by its owner."""
-        self._runtime.namespace(ns)
-        self._proposals.actor()
+        self.runtime.namespace(ns)
+        self._proposals.must_have_lease()
         limit = asyncio.Semaphore(_TOGETHER_MAX)
 
         async def one(name: str) -> None:
@@ -174,7 +176,7 @@ class Operations:
                 with contextlib.suppress(PreconditionError):
                     await self.unload(name)
 
-        names = [name for name, _ in live_bundles(self._runtime.view, ns)]
+        names = [name for name, _ in live_bundles(self.runtime.view, ns)]
         await asyncio.gather(*(one(name) for name in names))
 
     async def split(
@@ -204,7 +206,7 @@ class Operations:
         self, unit: str, record: UnitMove, unload: bool, deadline: float
     ) -> tuple[str, ...]:
         while True:
-            now = self._runtime.view.unit(unit)
+            now = self.runtime.view.unit(unit)
             if now is None or now.state is UnitState.DELETED:
                 break
             if now.version > record.version:
@@ -212,7 +214,7 @@ class Operations:
                     f"the split of bundle {unit} was broken off by {now.move.name.lower()}; "
                     "try again"
                 )
-            await self._runtime.until_changed(unit, deadline, f"bundle {unit} was not split")
+            await self.runtime.until_changed(unit, deadline, f"bundle {unit} was not split")
         home = namespace_of(unit)
         children = tuple(f"{home}/{child}" for child in record.children)
         if unload:
@@ -245,19 +247,19 @@ class Operations:
         """Returns once the bundle is on no move; with `owned`, once it has an owner."""
         while True:
             unit = self._bundle(name)
-            self._proposals.actor()
+            self._proposals.must_have_lease()
             if unit.state is UnitState.OWNED or (unit.state is UnitState.FREE and not owned):
                 return
             if unit.state is UnitState.FREE:
                 await self.lookups.assigned(name, unit, deadline)
             else:
                 what = f"bundle {name} is {unit.state.name.lower()} and did not settle"
-                await self._runtime.until_changed(name, deadline, what)
+                await self.runtime.until_changed(name, deadline, what)
 
     def _bundle(self, name: str) -> Unit:
         home, _, part = name.rpartition("/")
-        self._runtime.namespace(Namespace(home))
-        unit = self._runtime.view.unit(name)
+        self.runtime.namespace(Namespace(home))
+        unit = self.runtime.view.unit(name)
         if unit is None or unit.state is UnitState.DELETED:
             raise PreconditionError(f"Cannot find bundle {part} in the bundles list of {home}")
         return unit
@@ -267,7 +269,7 @@ class Operations:
     async def delete_namespace(self, ns: Namespace) -> None:
         """The namespace goes, once its bundles are unloaded."""
         for _ in range(RACES_MAX):
-            for topic in self._runtime.view.topics(ns):
+            for topic in self.runtime.view.topics(ns):
                 raise ConflictError(
                     f"Cannot delete non empty namespace {ns}: it has scalable topics, such as "
                     f"topic://{topic}; delete them first"
@@ -284,41 +286,41 @@ class Operations:
 
     def bundles(self, ns: Namespace) -> list[tuple[str, Unit]]:
         """Ranges and states of the bundles that tile the namespace now, in ring order."""
-        self._runtime.namespace(ns)
-        found = live_bundles(self._runtime.view, ns)
+        self.runtime.namespace(ns)
+        found = live_bundles(self.runtime.view, ns)
         return [(name.rpartition("/")[2], unit) for name, unit in found]
 
     def brokers(self) -> list[str]:
         """Brokers that take part now."""
-        core = self._runtime.core
-        takers = core.candidates(clock.now())
+        core = self.runtime.core
+        found = set(core.takers(clock.now()))
         if core.session and core.mode in (BrokerState.SERVING, BrokerState.SAFE):
-            takers[core.me] = 0
-        return sorted(takers)
+            found.add(core.me)
+        return sorted(found)
 
     def leader(self) -> str:
         """The leader's broker id; "" while there is none."""
-        broker = leader_of(self._runtime.view)[0]
-        session = self._runtime.view.session(broker) if broker else None
+        broker = leader_of(self.runtime.view)[0]
+        session = self.runtime.view.session(broker) if broker else None
         return broker if session is not None and session.open else ""
 
     def owned(self, broker: str) -> list[tuple[str, Unit]]:
         """The bundles that the broker may act for."""
-        units = self._runtime.view.units_of(broker)
+        units = self.runtime.view.units_of(broker)
         return [(n, unit) for n, unit in units if unit.holder == broker and n != LEADERSHIP]
 
     def concerns(self) -> list[str]:
         """Returns sentences on faults of a node that may serve; each names the remedy."""
-        return [sentence for worry in self._runtime.worries for sentence in worry()]
+        return [sentence for worry in self.runtime.worries for sentence in worry()]
 
     def position(self) -> LogPosition:
         """Returns this node's place in the log."""
-        core, view = self._runtime.core, self._runtime.view
+        core, view = self.runtime.core, self.runtime.view
         return LogPosition(
             next_offset=view.next_offset,
             digest=to_hex(view.digest),
             horizon=view.horizon,
-            ahead=max(self._runtime.ahead, view.next_offset),
+            ahead=max(self.runtime.ahead, view.next_offset),
             mode=core.mode.value,
             session=core.session,
             lease_remaining_ms=round(core.lease.remaining_s(clock.now()) * 1000),

@@ -100,8 +100,7 @@ class PlacementPolicies(Changing):
                 getattr(before, field) == value for field, value in fields.items()
             ):
                 return None
-            op = PolicyOp.UPDATE if before else PolicyOp.CREATE
-            return self._change(kind, name, op, (before.version if before else 0) + 1, **fields)
+            return self._written(PlacementPolicyChange, before, kind=kind, name=name, **fields)
 
         await self._settle(build)
 
@@ -109,17 +108,10 @@ class PlacementPolicies(Changing):
         """Raises NotFoundError for one that is not there."""
 
         def build() -> PlacementPolicyChange:
-            version = self.policy(kind, name).version + 1
-            return self._change(kind, name, PolicyOp.DELETE, version)
+            before = self.policy(kind, name)
+            return self._deleted(PlacementPolicyChange, before, kind=kind, name=name)
 
         await self._settle(build)
-
-    def _change(
-        self, kind: PolicyKind, name: str, op: PolicyOp, version: int, **fields: Any
-    ) -> PlacementPolicyChange:
-        return PlacementPolicyChange(
-            kind=kind, name=name, op=op, version=version, **self._signed(), **fields
-        )
 
     def isolation_of(self, brokers: Sequence[str]) -> list[BrokerIsolation]:
         """Returns each policy that names one of the brokers, in the brokers' order."""
@@ -136,19 +128,6 @@ class PlacementPolicies(Changing):
     def group(self, ns: Namespace) -> str:
         """The anti-affinity group of a namespace, "" for none. Raises NotFoundError."""
         return self._runtime.namespace(ns).anti_affinity
-
-    def namespaces_in(self, group: str, tenant: str = "") -> list[str]:
-        """Returns the namespaces of a group, or those of one tenant if one is given.
-
-        The group's name is read without case.
-        """
-        wanted = group.casefold()
-        groups = policies_of(self._runtime.view).groups
-        return sorted(
-            name
-            for name, found in groups.items()
-            if found.casefold() == wanted and (not tenant or name.startswith(f"{tenant}/"))
-        )
 
     async def set_group(self, ns: Namespace, group: str) -> None:
         """Puts the namespace into a group; "" takes it out of any."""

@@ -8,13 +8,11 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from pydantic import BaseModel
-from pydantic.alias_generators import to_camel
-
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.metrics.shown import ShownValues
 from anabranch.broker.security.handshakes import REFUSALS, UNDER_WAY_MAX, Handshakes
 from anabranch.broker.security.tls import files_of, read_again
+from anabranch.broker.settings.fields import SettingFields, camel
 from anabranch.broker.settings.model import BINARY, BINARY_TLS, WEB, WEB_TLS
 from anabranch.broker.settings.ports import PortFields, PortNames
 from anabranch.broker.settings.tls import TlsFields
@@ -22,7 +20,7 @@ from anabranch.wire.server.server import WireServer
 from anabranch.wire.supervised import kept_going
 
 NODE_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
-_SettingsT = TypeVar("_SettingsT", bound=BaseModel)
+_SettingsT = TypeVar("_SettingsT", bound=SettingFields)
 
 
 class HeldPorts(Generic[_SettingsT]):
@@ -48,13 +46,13 @@ def hold_ports(
     """Binds every port that is on; frees them at the end. Raises StartError."""
     with contextlib.ExitStack() as stack:
         held = {
-            field: stack.enter_context(bind(bind_address, port, to_camel(field)))
+            field: stack.enter_context(bind(bind_address, port, camel(field)))
             for field in names
             if (port := getattr(settings, field)) is not None
         }
         # Others must be told the port that was free, not that any would do.
         found: dict[str, int] = {field: each.getsockname()[1] for field, each in held.items()}
-        yield HeldPorts(held, settings.model_copy(update=found), names)
+        yield HeldPorts(held, settings.but(found), names)
 
 
 class TlsPorts:
@@ -83,7 +81,7 @@ class TlsPorts:
         ):
             if field in sockets:
                 before = Handshakes(
-                    to_camel(field),
+                    camel(field),
                     lambda: context.current,
                     made,
                     seconds,

@@ -17,6 +17,7 @@ import asyncio
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -87,10 +88,8 @@ class Proposals:
         """That many seconds from now, on the loop's clock."""
         return asyncio.get_running_loop().time() + timeout_s
 
-    def actor(self) -> Actor:
-        """This node as a proposer, for whom it answers just now. Raises UnavailableError without a
-        lease.
-        """
+    def must_have_lease(self) -> None:
+        """Raises UnavailableError where this node may not propose now."""
         if self._ended.done():
             raise stopping()
         if not self._core.lease.holds(clock.now()):
@@ -98,6 +97,12 @@ class Proposals:
                 "this node is in safe mode: it has lost touch with Kafka and takes no requests "
                 "that need the log until it is back; try again, or ask another node"
             )
+
+    def actor(self) -> Actor:
+        """This node as a proposer, for whom it answers just now. Raises UnavailableError without a
+        lease.
+        """
+        self.must_have_lease()
         who = requester()
         actor = self._core.actor()
         return msgspec.structs.replace(actor, principal=who.role, proxied_by=who.proxied_by)
@@ -188,17 +193,14 @@ class Proposals:
 
     def send(self, records: Sequence[Record], *, again: bool = False) -> None:
         """Appends records; their proposer sees in the log what became of them."""
+        self._append([(record, partial(self._appended, record, again)) for record in records])
 
-        def told(record: Record) -> OnAppended:
-            def done(error: Exception | None) -> None:
-                if error is not None:
-                    self._loop.call_soon_threadsafe(self._failed, record, error, again)
+    def _appended(self, record: Record, again: bool, error: Exception | None) -> None:
+        """Called from any thread."""
+        if error is not None:
+            self._loop.call_soon_threadsafe(self._failed, record, again, error)
 
-            return done
-
-        self._append([(record, told(record)) for record in records])
-
-    def _failed(self, record: Record, error: Exception, again: bool) -> None:
+    def _failed(self, record: Record, again: bool, error: Exception) -> None:
         self._metrics.append_failures.inc()
         self._log.warning(
             "log.append_failed", proposal=record.proposal_id, key=record.key, why=str(error)

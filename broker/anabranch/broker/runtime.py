@@ -42,7 +42,6 @@ from anabranch.core.log.records import Record, UnitMove
 from anabranch.core.log.state import Change
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore
-from anabranch.core.security.changes import asker_of
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.wire import clock
 
@@ -145,7 +144,6 @@ class Runtime:
         self.on_closed: Callable[[float], None] = _nobody_asks  # told the closing time
         self._closing: dict[str, float] = {}
         self.listeners: list[Callable[[Sequence[Folded]], None]] = []  # told the read entries
-        self.log_ms = 0  # the newest time that the log has told; retention is measured on it
         self.ahead = 0  # the furthest that any node has folded
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
@@ -196,15 +194,17 @@ class Runtime:
         """Entries were read from the log, in order."""
         if self.ended.done():
             return
-        self.log_ms = max((self.log_ms, *(entry.timestamp_ms for entry in entries)))
         folded = self.view.read_batch(entries)
         changes = [change for entry in folded for change in entry.outcome.changes]
         self.routes.changed(changes)
         for follower in self.followers:
             follower.folded(changes)
-        if any(isinstance(entity, Session) for _, entity in changes):
-            self.generation += 1
-        if any(key.startswith(OVERRIDES_PREFIX) for key, _ in changes):
+        is_overridden = False
+        for key, entity in changes:
+            if isinstance(entity, Session):
+                self.generation += 1
+            is_overridden = is_overridden or key.startswith(OVERRIDES_PREFIX)
+        if is_overridden:
             self.reconfigure()  # before anything is decided by this state
         effects = self.core.folded(folded, clock.now())
         self._do(effects)
@@ -229,7 +229,6 @@ class Runtime:
             self.core.heard(beat, log_ms, now)
             self._alarm(self.digests.heard(beat))
             self.ahead = max(self.ahead, beat.next_offset)
-            self.log_ms = max(self.log_ms, log_ms)
             if beat.horizon > self.view.horizon and beat.horizon <= self.view.next_offset:
                 self.view.horizon_reached(beat.horizon)
             urls = (beat.web_url, beat.service_url, beat.web_url_tls, beat.service_url_tls)
@@ -288,11 +287,9 @@ class Runtime:
         cause = getattr(record, "cause", None)
         if cause is not None:
             fields["why"] = cause.name.lower()
-        asker = asker_of(record)
-        if asker.role:
-            fields["principal"] = asker.role
-        if asker.proxied_by:
-            fields["proxied_by"] = asker.proxied_by
+        for name in ("principal", "proxied_by"):
+            if said := getattr(record, name, ""):
+                fields[name] = said
         self._log.info(f"decision.{record_kind(record)}", **fields)
 
     # --- questions ----------------------------------------------------------------------

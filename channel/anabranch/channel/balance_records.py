@@ -59,10 +59,6 @@ class ReportedBundle(msgspec.Struct, frozen=True, gc=False):
     topics: int
     producers: int
     consumers: int
-    lookups: float
-    sessions: int
-    watches: int
-    cache_size: int
 
 
 class TopBundlesRecord(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, get_args
 
 import msgspec
@@ -98,17 +99,17 @@ _OF_ARCHIVES: Final = _RECORDS.prefixes(ArchiveChange)
 _NAMED_ARCHIVES: Final = b"archive-change/"
 _HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon),))
 _HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat),))
-_LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord),))
-_BROKER_LOADS: Final = SchemaSet((stored_family("broker-load", BrokerLoadRecord),))
-_TOP_BUNDLES: Final = SchemaSet((stored_family("top-bundles", TopBundlesRecord),))
+LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord),))
+BROKER_LOADS: Final = SchemaSet((stored_family("broker-load", BrokerLoadRecord),))
+TOP_BUNDLES: Final = SchemaSet((stored_family("top-bundles", TopBundlesRecord),))
 STORED: Final = (
     _RECORDS,
     _ENTITIES,
     _HORIZONS,
     _HEARTBEATS,
-    _LOADS,
-    _BROKER_LOADS,
-    _TOP_BUNDLES,
+    LOADS,
+    BROKER_LOADS,
+    TOP_BUNDLES,
 )
 """All that is stored, each kind with its schemas."""
 
@@ -116,9 +117,6 @@ encode_record: Final[Callable[[Record], bytes]] = _RECORDS.encode
 encode_entity: Final[Callable[[Entity], bytes]] = _ENTITIES.encode
 encode_horizon: Final[Callable[[Horizon], bytes]] = _HORIZONS.encode
 encode_heartbeat: Final[Callable[[Heartbeat], bytes]] = _HEARTBEATS.encode
-encode_load: Final[Callable[[LoadRecord], bytes]] = _LOADS.encode
-encode_broker_load: Final[Callable[[BrokerLoadRecord], bytes]] = _BROKER_LOADS.encode
-encode_top_bundles: Final[Callable[[TopBundlesRecord], bytes]] = _TOP_BUNDLES.encode
 decode_record: Final[Callable[[bytes], Record]] = _RECORDS.decode
 """The record of a WAL value. Raises UnreadableError."""
 knows_record: Final = _RECORDS.knows
@@ -127,21 +125,6 @@ knows_record: Final = _RECORDS.knows
 def schema_header(record: Record) -> tuple[str, bytes]:
     """The Kafka header that names a record's schema to releases that do not know it."""
     return SCHEMA_HEADER, _RECORDS.header(record)
-
-
-def load_header(load: LoadRecord) -> tuple[str, bytes]:
-    """The Kafka header that names a load record's schema."""
-    return SCHEMA_HEADER, _LOADS.header(load)
-
-
-def broker_load_header(load: BrokerLoadRecord) -> tuple[str, bytes]:
-    """The Kafka header that names the schema of a broker's load."""
-    return SCHEMA_HEADER, _BROKER_LOADS.header(load)
-
-
-def top_bundles_header(report: TopBundlesRecord) -> tuple[str, bytes]:
-    """The Kafka header that names the schema of a broker's top bundles."""
-    return SCHEMA_HEADER, _TOP_BUNDLES.header(report)
 
 
 def header_of(headers: Headers | None) -> bytes | None:
@@ -178,8 +161,11 @@ def is_about_archives(value: bytes | None, schema: bytes | None) -> bool:
     return known or (schema is not None and schema.startswith(_NAMED_ARCHIVES))
 
 
-def _own(schemas: SchemaSet, value: bytes, place: str) -> Any:
-    """Decodes what only nodes write, so that a strange fingerprint is a newer release's."""
+def decode_own(schemas: SchemaSet, place: str, value: bytes) -> Any:
+    """Decodes what only nodes write, so that a strange fingerprint is a newer release's.
+
+    Raises NewerSchemaError or, for damage, UnreadableError.
+    """
     try:
         return schemas.decode(value)
     except UnreadableError:
@@ -189,40 +175,15 @@ def _own(schemas: SchemaSet, value: bytes, place: str) -> Any:
         raise
 
 
-def decode_entity(value: bytes) -> Entity:
-    """The state in a snapshot value. Raises NewerSchemaError or, for damage, UnreadableError."""
-    entity: Entity = _own(_ENTITIES, value, "a snapshot's value")
-    return entity
-
-
-def decode_horizon(value: bytes) -> Horizon:
-    """The horizon of a snapshot. Raises NewerSchemaError or, for damage, UnreadableError."""
-    horizon: Horizon = _own(_HORIZONS, value, "a snapshot's horizon")
-    return horizon
-
-
-def decode_heartbeat(value: bytes) -> Heartbeat:
-    """A heartbeat. Raises NewerSchemaError or, for damage, UnreadableError."""
-    beat: Heartbeat = _own(_HEARTBEATS, value, "a heartbeat")
-    return beat
-
-
-def decode_load(value: bytes) -> LoadRecord:
-    """A segment's load. Raises NewerSchemaError or, for damage, UnreadableError."""
-    load: LoadRecord = _own(_LOADS, value, "a load record")
-    return load
-
-
-def decode_broker_load(value: bytes) -> BrokerLoadRecord:
-    """A broker's load. Raises NewerSchemaError or, for damage, UnreadableError."""
-    load: BrokerLoadRecord = _own(_BROKER_LOADS, value, "a broker's load")
-    return load
-
-
-def decode_top_bundles(value: bytes) -> TopBundlesRecord:
-    """A broker's top bundles. Raises NewerSchemaError or, for damage, UnreadableError."""
-    report: TopBundlesRecord = _own(_TOP_BUNDLES, value, "a broker's top bundles")
-    return report
+decode_entity: Final[Callable[[bytes], Entity]] = partial(
+    decode_own, _ENTITIES, "a snapshot's value"
+)
+decode_horizon: Final[Callable[[bytes], Horizon]] = partial(
+    decode_own, _HORIZONS, "a snapshot's horizon"
+)
+decode_heartbeat: Final[Callable[[bytes], Heartbeat]] = partial(
+    decode_own, _HEARTBEATS, "a heartbeat"
+)
 
 
 def read_state(key: bytes, value: bytes) -> tuple[str, Entity]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.core.errors import AnabranchError, FaultError
+from anabranch.core.security.acls import node_rights
 
 
 class UnreadableError(AnabranchError):
@@ -131,10 +132,8 @@ class KafkaAccessError(KafkaRefusedError):
     def __init__(self, servers: str, doing: str, said: str) -> None:
         self.refusal = f"Kafka at {servers} refused {doing}: {said.rstrip('.')}"
         super().__init__(
-            f"{self.refusal}. Give this node's principal "
-            "the right. Of what begins with the topicPrefix it needs, on topics: Create, Describe, "
-            "DescribeConfigs, AlterConfigs, Read, Write and Delete; on groups: Read, Describe, "
-            "DescribeConfigs, AlterConfigs and Delete; on transactional ids: Describe and Write"
+            f"{self.refusal}. Give this node's principal the right; `anabranch acls --nodes-only` "
+            f"prints all. Of what begins with the topicPrefix it needs, {node_rights()}"
         )
 
 

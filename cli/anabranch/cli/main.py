@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -12,44 +12,49 @@ from typing import Any, Final, NoReturn
 import click
 
 from anabranch.cli.shared.access import access_flags, keep
-from anabranch.cli.shared.interrupts import INTERRUPTED, end, interruptible, was_heard
+from anabranch.cli.shared.command import LazyGroup
+from anabranch.cli.shared.exit_status import ExitStatus
+from anabranch.cli.shared.interrupts import end, interruptible, was_heard
 from anabranch.core.errors import AnabranchError
 
-# name: (module, where the command is called so, one line for the list). Only the module of the
-# command run is imported, and by name: so the tools are no part of what a node or the SDK imports.
+# Only the module of the command that runs is imported, and by name. So the tools are no part of
+# what a node or the SDK imports.
 _COMMANDS: Final = {
-    "dev": ("anabranch.devkit.dev", "Run an embedded Kafka and some nodes on this machine."),
-    "dev-role": ("anabranch.devkit.dev", "Make a token and a certificate for `dev --secure`."),
-    "node": (".node.run", "Run one node."),
-    "proxy": (".node.proxy", "Run a proxy, for clients that cannot reach the nodes."),
+    "dev": ("devkit.dev", "Run an embedded Kafka and some nodes on this machine."),
+    "dev-role": ("devkit.dev", "Make a token and a certificate for `dev --secure`."),
+    "node": ("cli.node.run", "Run one node."),
+    "proxy": ("cli.node.proxy", "Run a proxy, for clients that cannot reach the nodes."),
     "demo": (
-        "anabranch.devkit.demo.command",
+        "devkit.demo.command",
         "Show each promise once, on a small cluster and a real trace.",
     ),
-    "lookup": (".cluster.brokers", "Say which broker serves a topic."),
-    "tenants": (".cluster.tenants", "Tenants: list, show, create, update, delete."),
-    "namespaces": (".cluster.namespaces", "Namespaces and their bundles: create, split ..."),
-    "permissions": (".cluster.tenants", "Roles' rights: list, grant, revoke."),
-    "bundles": (".cluster.namespaces", "A namespace's bundles: list, unload, transfer, split."),
-    "brokers": (".cluster.brokers", "List the brokers and their leader."),
-    "isolation": (".cluster.brokers", "Brokers that own some bundles alone: list, set, delete."),
-    "domains": (".cluster.brokers", "Brokers that fail together: list, set, delete."),
-    "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
-    "segments": (".topics.segments", "Single segments: strays, restore."),
-    "policy": (".topics.policy", "Rules for topics' own splits and merges: show, set."),
-    "balance": (".cluster.balance", "The load balancer: show, history."),
-    "log": (".cluster.log", "Read the log: `log tail`."),
-    "archive": (".spark.jobs", "Copy the log to Parquet, exactly once."),
-    "audit": (".spark.jobs", "Replay the whole log with Spark and check every promise."),
-    "backtest": (".spark.backtest", "Try auto-scale policies on loads of the past."),
-    "config": (".cluster.brokers", "Settings of all nodes while they run: list, set, unset."),
-    "settings": (".node.settings", "List a node's settings with meanings and defaults."),
-    "token": (".node.token", "Keys and the tokens that they sign: create, keys."),
-    "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
+    "lookup": ("cli.cluster.brokers", "Say which broker serves a topic."),
+    "tenants": ("cli.cluster.tenants", "Tenants: list, show, create, update, delete."),
+    "namespaces": ("cli.cluster.namespaces", "Namespaces: list, create, limit, delete ..."),
+    "permissions": ("cli.cluster.tenants", "Roles' rights: list, grant, revoke."),
+    "bundles": ("cli.cluster.namespaces", "A namespace's bundles: list, unload, transfer, split."),
+    "brokers": ("cli.cluster.brokers", "List the brokers and their leader."),
+    "acls": ("cli.cluster.acls", "Kafka's ACLs that nodes and roles need, for who makes them."),
+    "isolation": ("cli.cluster.brokers", "Brokers that own some bundles alone: list, set, delete."),
+    "domains": ("cli.cluster.brokers", "Brokers that fail together: list, set, delete."),
+    "topics": ("cli.topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
+    "segments": ("cli.topics.segments", "Single segments: strays, restore."),
+    "policy": ("cli.topics.policy", "Rules for topics' own splits and merges: show, set."),
+    "kafka": ("cli.topics.kafka", "Kafka's client files: check."),
+    "balance": ("cli.cluster.balance", "The load balancer: show, history."),
+    "log": ("cli.cluster.log", "Read the log: `log tail`."),
+    "archive": ("cli.spark.jobs", "Copy the log to Parquet, exactly once."),
+    "audit": ("cli.spark.jobs", "Replay the whole log with Spark and check every promise."),
+    "backtest": ("cli.spark.backtest", "Try auto-scale policies on loads of the past."),
+    "config": ("cli.cluster.brokers", "Settings of all nodes while they run: list, set, unset."),
+    "settings": ("cli.node.settings", "List a node's settings with meanings and defaults."),
+    "token": ("cli.node.token", "Keys and the tokens that they sign: create, keys."),
+    "doctor": ("cli.node.doctor", "Check Java, Kafka, settings, disk and port."),
 }
 
 # The extra `spark` brings these commands' packages, and `node` the others'; the SDK's need none.
 _OF_SPARK: Final = frozenset({"dev", "dev-role", "demo", "archive", "audit", "backtest"})
+_OF_A_NODE: Final = "structlog"  # which both extras bring
 
 _EPILOG: Final = """\b
 Exit status:
@@ -83,7 +88,7 @@ class ExtraMissingError(AnabranchError):
         )
 
 
-class _LazyGroup(click.Group):
+class _Anabranch(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -96,28 +101,18 @@ class _LazyGroup(click.Group):
                 raise
             raise said from error
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _ = _COMMANDS[cmd_name]
+        if cmd_name in _OF_SPARK and importlib.util.find_spec(_OF_A_NODE) is None:
+            raise ExtraMissingError(cmd_name, _OF_A_NODE)  # nodes would be started, and end
         try:
-            found = importlib.import_module(module, __package__)
+            return super().get_command(ctx, cmd_name)
         except ModuleNotFoundError as error:
             raise ExtraMissingError(cmd_name, error.name) from error
-        command: click.Command = getattr(found, cmd_name.replace("-", "_"))
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
 
 @click.group(
-    cls=_LazyGroup,
-    commands={name: click.Command(name) for name in _COMMANDS},  # which click suggests
+    cls=_Anabranch,
+    modules=_COMMANDS,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -136,7 +131,7 @@ def cli(context: click.Context, /, **given: Any) -> None:
 
 def main() -> NoReturn:
     """The entry point. A Ctrl-C ends it within seconds, wherever it comes."""
-    status = INTERRUPTED
+    status: int = ExitStatus.INTERRUPTED
     with contextlib.suppress(KeyboardInterrupt), interruptible() as is_interrupted:
         try:
             status = _run()
@@ -158,25 +153,25 @@ def _run() -> int:
     try:
         status = cli(standalone_mode=False)
     except click.exceptions.Abort:
-        status = INTERRUPTED
+        status = ExitStatus.INTERRUPTED
     except click.ClickException as error:
         say, status = error.show, error.exit_code
     except (BrokenPipeError, SystemExit):  # click makes the second of the first
-        status = 0  # `anabranch log tail | head` is no failure
+        status = ExitStatus.DONE  # `anabranch log tail | head` is no failure
     except Exception as error:  # noqa: BLE001 - what is not foreseen has its stack kept in a file
         said = describe(error)
         if said is None and was_heard():
-            status = INTERRUPTED
+            status = ExitStatus.INTERRUPTED
         else:
-            say, status = _telling(said or keep(error)), 2
+            say, status = _telling(said or keep(error)), ExitStatus.NOT_DONE
     lost = drop_unwritten()
     if lost is not None and not status and not isinstance(lost, BrokenPipeError):
-        say, status = _telling(describe(lost) or str(lost)), 2
+        say, status = _telling(describe(lost) or str(lost)), ExitStatus.NOT_DONE
     if say is not None:
         with contextlib.suppress(OSError):  # the output may be gone
             say()
         drop_unwritten()
-    return status if isinstance(status, int) else 0
+    return status if isinstance(status, int) else ExitStatus.DONE
 
 
 def _telling(what: str) -> Callable[[], object]:

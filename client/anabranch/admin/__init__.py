@@ -1,7 +1,8 @@
 """The administration of a cluster from Python, over its REST interface (docs/admin.md)."""
 
+from typing import TYPE_CHECKING, Any
+
 from anabranch.access import Credentials, Tls, Token
-from anabranch.admin.admin import Admin, AsyncAdmin
 from anabranch.admin.errors import (
     AdminError,
     AuthenticationError,
@@ -22,15 +23,12 @@ from anabranch.admin.errors import (
     WrongLoopError,
 )
 from anabranch.admin.models import (
-    AutomaticMoveStats,
-    BalanceHistoryStats,
     BalanceOutlook,
     BrokerAddresses,
     BrokerIsolationData,
     BrokerLoadStats,
     BundleOwnership,
     BundlesData,
-    ClusterData,
     CycleStats,
     ExchangeStats,
     FailoverParameters,
@@ -50,11 +48,13 @@ from anabranch.admin.models import (
     UnmovedBundle,
 )
 from anabranch.admin.scalable_models import (
+    AdoptionSurvey,
     AutoScaleOverride,
     AutoScaleStats,
     ConsumerStats,
     DeadLetterPolicy,
     Decision,
+    GivenBack,
     HashRange,
     Layout,
     LoadStats,
@@ -67,25 +67,26 @@ from anabranch.admin.scalable_models import (
     SubscriptionType,
     TopicStats,
 )
-from anabranch.admin.scalable_topics import Place
+from anabranch.admin.scalable_topics import FromGroup, Place
 from anabranch.core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from anabranch.admin.admin import Admin, AsyncAdmin
 
 __all__ = [
     "Admin",
     "AdminError",
+    "AdoptionSurvey",
     "AsyncAdmin",
     "AuthenticationError",
     "AutoScaleOverride",
     "AutoScaleStats",
-    "AutomaticMoveStats",
-    "BalanceHistoryStats",
     "BalanceOutlook",
     "BrokerAddresses",
     "BrokerIsolationData",
     "BrokerLoadStats",
     "BundleOwnership",
     "BundlesData",
-    "ClusterData",
     "ConflictError",
     "ConsumerStats",
     "Credentials",
@@ -99,6 +100,8 @@ __all__ = [
     "FailureDomainData",
     "ForbiddenError",
     "ForkedError",
+    "FromGroup",
+    "GivenBack",
     "HashRange",
     "InvalidInputError",
     "InvalidRequestError",
@@ -138,3 +141,12 @@ __all__ = [
     "UnreachableError",
     "WrongLoopError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the client when it is asked for: a node takes only the forms of answers from here."""
+    if name not in ("Admin", "AsyncAdmin"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from anabranch.admin import admin
+
+    return getattr(admin, name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import urlsplit
@@ -53,12 +53,12 @@ class _Resources(Generic[TransportT]):
 
     def __init__(
         self,
-        transport: TransportT,
-        nodes: str,
-        tls: Tls | None,
-        credentials: Credentials | None,
-        timeout_s: float,
-        on_stale: Callable[[], None],
+        nodes: str = NODES,
+        *,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
+        timeout_s: float = TIMEOUT_S,
+        on_stale: Callable[[], None] = _warn_stale,
     ) -> None:
         self._nodes = addresses(nodes)
         self._timeout_s = timeout_s
@@ -66,8 +66,13 @@ class _Resources(Generic[TransportT]):
         self._identity = identity_of(self._nodes, credentials)
         self._on_stale = on_stale
         self._verify = self._context()
+        self._client: Any = self._made()
+        self._former: list[Any] = []  # clients with former TLS files
         errors = HomeErrors(ForkedError, WrongLoopError)
         self._home = Home(self, f"the administration of {nodes}", errors)
+        self.answered_by = self._nodes[0]
+        """The node of the last answer. It has read its own changes; others may not have yet."""
+        transport: Any = self
         self.tenants: Tenants[TransportT] = Tenants(transport)
         self.namespaces: Namespaces[TransportT] = Namespaces(transport)
         self.placements: Placements[TransportT] = Placements(transport)
@@ -76,6 +81,10 @@ class _Resources(Generic[TransportT]):
         self.brokers: Brokers[TransportT] = Brokers(transport)
         self.lookups: Lookups[TransportT] = Lookups(transport)
         self.balance: BalanceQuestions[TransportT] = BalanceQuestions(transport)
+
+    @abstractmethod
+    def _made(self) -> httpx.Client | httpx.AsyncClient:
+        """Returns a client of HTTP for the present TLS context."""
 
     def _context(self) -> ssl.SSLContext | bool:
         """Returns the TLS context for the next connection, True where no node has TLS."""
@@ -106,6 +115,7 @@ class _Resources(Generic[TransportT]):
 
     def _result(self, call: Call[T], decode: Decode[T], response: httpx.Response) -> T:
         """Returns the decoded answer. Raises AdminError."""
+        self.answered_by = _node_of(response.url)
         if STALE_HEADER in response.headers:  # the node could not reach the log
             self._on_stale()
         if not response.is_success:
@@ -132,19 +142,7 @@ class Admin(_Resources[Blocking]):
     Use it from one thread at a time.
     """
 
-    def __init__(
-        self,
-        nodes: str = NODES,
-        *,
-        tls: Tls | None = None,
-        credentials: Credentials | None = None,
-        timeout_s: float = TIMEOUT_S,
-        on_stale: Callable[[], None] = _warn_stale,
-    ) -> None:
-        super().__init__(self, nodes, tls, credentials, timeout_s, on_stale)
-        self._client = self._made()
-        self.answered_by = self._nodes[0]
-        """The node of the last answer. It has read its own changes; others may not have yet."""
+    _client: httpx.Client
 
     def send(self, call: Call[T], decode: Decode[T]) -> T:
         """Sends one call and returns its decoded answer. The groups of operations call it.
@@ -157,7 +155,6 @@ class Admin(_Resources[Blocking]):
         if self._is_again(response):
             anew = self._identity.show(refused=shown)
             response = self._answer(call, anew) if anew != shown else response
-        self.answered_by = _node_of(response.url)
         return self._result(call, decode, response)
 
     def _answer(self, call: Call[Any], shown: bytes) -> httpx.Response:
@@ -199,18 +196,7 @@ class Admin(_Resources[Blocking]):
 class AsyncAdmin(_Resources[Awaitable]):
     """`Admin` with coroutines. Any number of them may run at a time, in one event loop."""
 
-    def __init__(
-        self,
-        nodes: str = NODES,
-        *,
-        tls: Tls | None = None,
-        credentials: Credentials | None = None,
-        timeout_s: float = TIMEOUT_S,
-        on_stale: Callable[[], None] = _warn_stale,
-    ) -> None:
-        super().__init__(self, nodes, tls, credentials, timeout_s, on_stale)
-        self._client = self._made()
-        self._former: list[httpx.AsyncClient] = []  # with former files; requests may be under way
+    _client: httpx.AsyncClient
 
     async def send(self, call: Call[T], decode: Decode[T]) -> T:
         """Sends one call and returns its decoded answer. Raises AdminError."""
@@ -226,8 +212,8 @@ class AsyncAdmin(_Resources[Awaitable]):
     async def _answer(self, call: Call[Any], shown: bytes) -> httpx.Response:
         """Returns the answer of the first node that can be asked."""
         verify = self._context()
-        if verify is not self._verify:  # requests may be under way by the former client
-            self._former.append(self._client)
+        if verify is not self._verify:
+            self._former.append(self._client)  # requests may be under way by it
             self._verify = verify
             self._client = self._made()
         for node in self._nodes:
@@ -252,14 +238,10 @@ class AsyncAdmin(_Resources[Awaitable]):
         )
 
     async def close(self) -> None:
-        """Closes the connections. From another event loop it has their own loop close them."""
-        clients, loop = (self._client, *self._former), self._home.loop
-        if not self._home.is_elsewhere:
-            for client in clients:
-                await client.aclose()
-        elif loop is not None and loop.is_running():
-            for client in clients:
-                asyncio.run_coroutine_threadsafe(client.aclose(), loop)
+        """Closes the connections. Raises WrongLoopError."""
+        self._home.check()
+        for client in (self._client, *self._former):
+            await client.aclose()
         self._home.closed()
 
     async def __aenter__(self) -> Self:

@@ -124,6 +124,13 @@ class RestMethod(Generic[P, T]):
         (answer,) = get_args(get_type_hints(self.call)["return"])
         return decoder(answer)
 
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        """The signature that `help` shows: without `self`, and with the answer as the result."""
+        _, *parameters = inspect.signature(self.call).parameters.values()
+        answer = str(self.call.__annotations__["return"]).removeprefix("Call[").removesuffix("]")
+        return inspect.Signature(parameters, return_annotation=answer)
+
     @overload
     def __get__(self, resource: None, kind: type) -> RestMethod[P, T]: ...
     @overload
@@ -140,14 +147,5 @@ class RestMethod(Generic[P, T]):
         def method(*args: P.args, **given: P.kwargs) -> Any:
             return resource.transport.send(self.call(resource, *args, **given), self.decode)
 
-        method.__signature__ = _as_called(self.call)  # type: ignore[attr-defined]
+        method.__signature__ = self._signature  # type: ignore[attr-defined]
         return method
-
-
-def _as_called(call: Callable[..., Call[Any]]) -> inspect.Signature:
-    """Returns the signature that `help` shows: without `self`, and with the answer as
-    the result.
-    """
-    _, *parameters = inspect.signature(call).parameters.values()
-    answer = str(call.__annotations__["return"]).removeprefix("Call[").removesuffix("]")
-    return inspect.Signature(parameters, return_annotation=answer)

@@ -7,7 +7,6 @@ from typing import Any
 
 from anabranch.admin.calls import Call, Resource, RestMethod, TransportT, path
 from anabranch.admin.models import (
-    BalanceHistoryStats,
     BalanceOutlook,
     BrokerAddresses,
     BrokerIsolationData,
@@ -30,8 +29,7 @@ def _brokers(*more: str) -> str:
 def _setting(name: str) -> str:
     if not is_setting_name(name):
         raise InvalidInputError(
-            f"{name!a:.200} is no setting: write its name as get_dynamic_configuration_names, or "
-            "`anabranch settings`, has it"
+            f"{name!a:.200} is no setting: write its name as `anabranch settings` has it"
         )
     return name
 
@@ -80,16 +78,6 @@ class Brokers(Resource[TransportT]):
     def get_runtime_configurations(self) -> Call[dict[str, str]]:
         """Returns the settings of the node that is asked, as text by name."""
         return Call("GET", _brokers("configuration", "runtime"))
-
-    @RestMethod
-    def get_dynamic_configuration_names(self) -> Call[list[str]]:
-        """Returns the names of the settings that the cluster may override while its nodes run."""
-        return Call("GET", _brokers("configuration"))
-
-    @RestMethod
-    def get_all_dynamic_configurations(self) -> Call[dict[str, str]]:
-        """Returns the values of the settings that are overridden, by name."""
-        return Call("GET", _brokers("configuration", "values"))
 
     @RestMethod
     def get_setting_overrides(self) -> Call[dict[str, SettingOverrideData]]:
@@ -181,11 +169,6 @@ class Placements(Resource[TransportT]):
         return Call("GET", _policies(cluster, "brokers"))
 
     @RestMethod
-    def get_isolated_broker(self, cluster: str, broker: str) -> Call[list[BrokerIsolationData]]:
-        """Returns the policies of one broker, serving or not."""
-        return Call("GET", _policies(cluster, "brokers", names.broker_id(broker)))
-
-    @RestMethod
     def get_failure_domains(self, cluster: str) -> Call[dict[str, FailureDomainData]]:
         """Returns all failure domains, by name."""
         return Call("GET", _domains(cluster))
@@ -207,18 +190,9 @@ class Placements(Resource[TransportT]):
 
 
 class BalanceQuestions(Resource[TransportT]):
-    """Questions to the load balancer.
-    The leader answers for the outlook, any node for the history.
-    """
+    """Questions to the load balancer. The leader answers."""
 
     @RestMethod
     def get_outlook(self) -> Call[BalanceOutlook]:
         """Returns the brokers' loads, their deviation, and what the next cycle would do."""
         return Call("GET", path("admin", "v2", "balance"))
-
-    @RestMethod
-    def get_history(self, limit: int = 100) -> Call[BalanceHistoryStats]:
-        """Returns the newest automatic moves and splits with their results, as the asked node has
-        read them. `limit` bounds their number.
-        """
-        return Call("GET", path("admin", "v2", "balance", "history"), {"limit": str(limit)})

@@ -15,15 +15,6 @@ class TenantInfo(Answer, frozen=True):
     allowed_clusters: list[str]
 
 
-class ClusterData(Answer, frozen=True):
-    """The addresses of a cluster, for administration and for clients."""
-
-    service_url: str
-    broker_service_url: str
-    service_url_tls: str = ""
-    broker_service_url_tls: str = ""
-
-
 class BundlesData(Answer, frozen=True):
     """The bundles of a namespace: their ends, ascending, and their number."""
 
@@ -264,25 +255,3 @@ class BalanceOutlook(Answer, frozen=True):
     prevented: str  # why there is no cycle; empty if there is
     brokers: list[BrokerLoadStats]
     cycles: list[CycleStats]  # the next one; none where it is prevented
-
-
-class AutomaticMoveStats(Answer, frozen=True):
-    """A move or split that the balancer decided on by itself."""
-
-    offset: int  # in the log
-    timestamp_millis: int
-    move: str  # RELEASE or SPLIT
-    bundle: str
-    to: str  # the next owner, empty for whoever a look-up finds; or the parts
-    reason: str
-    deviation: float | None  # that of the loads at the decision
-    predicted: float | None  # the deviation expected after this move
-    rule: str  # with the strategy and the thresholds, where these are not the built-in or set ones
-    observed: float | None  # the deviation that the next cycle with a move has found
-
-
-class BalanceHistoryStats(Answer, frozen=True):
-    """The newest automatic moves that a node has read, the oldest of them first."""
-
-    since_offset: int  # the node knows nothing from before it in the log
-    moves: list[AutomaticMoveStats]

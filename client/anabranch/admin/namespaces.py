@@ -11,7 +11,6 @@ from typing import Any, Final
 from anabranch.admin.calls import Call, Resource, RestMethod, TransportT, path
 from anabranch.admin.models import (
     BundlesData,
-    ClusterData,
     LookupData,
     NamespaceOwnership,
     Policies,
@@ -57,13 +56,6 @@ class Tenants(Resource[TransportT]):
     def get_clusters(self) -> Call[list[str]]:
         """Returns the name of the one cluster that the node belongs to."""
         return Call("GET", path("admin", "v2", "clusters"))
-
-    @RestMethod
-    def get_cluster(self, cluster: str) -> Call[ClusterData]:
-        """Returns the addresses of that cluster.
-        Raises NotFoundError for any but the node's own.
-        """
-        return Call("GET", path("admin", "v2", "clusters", cluster))
 
     @RestMethod
     def get_tenants(self) -> Call[list[str]]:
@@ -146,15 +138,6 @@ class Namespaces(Resource[TransportT]):
     def remove_anti_affinity_group(self, namespace: str) -> Call[None]:
         """Takes a namespace out of its anti-affinity group."""
         return Call("DELETE", home(namespace, "antiAffinity"))
-
-    @RestMethod
-    def get_anti_affinity_namespaces(
-        self, cluster: str, group: str, tenant: str = ""
-    ) -> Call[list[str]]:
-        """Returns the namespaces of an anti-affinity group, only those of `tenant` if given."""
-        query: dict[str, str | list[str]] = {"tenant": tenant} if tenant else {}
-        asked = path("admin", "v2", "namespaces", cluster, "antiAffinity", group)
-        return Call("GET", asked, query)
 
     @RestMethod
     def get_permissions(self, namespace: str) -> Call[dict[str, list[str]]]:

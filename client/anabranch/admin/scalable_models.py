@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from anabranch.admin.calls import Answer
+from anabranch.core.adoption.refusals import AdoptionRefusal
+from anabranch.core.adoption.survey import TopicSurvey
 
 SubscriptionType = Literal["STREAM", "QUEUE", "CHECKPOINT"]
 
@@ -35,6 +37,27 @@ class AutoScaleOverride(TypedDict, total=False):
     splitVsRebucketMinMsgRateInThreshold: float
 
 
+class AdoptionSurvey(Answer, frozen=True):
+    """A Kafka topic before its adoption. `refusals`: why it cannot be adopted.
+
+    `partitioner`: the one by which producers of ours would write to it; "" if none is certain.
+    """
+
+    survey: TopicSurvey
+    refusals: tuple[AdoptionRefusal, ...]
+    partitioner: str
+
+
+class GivenBack(Answer, frozen=True):
+    """A Kafka topic that takes messages of its own writers again.
+
+    `left`: messages in segments that came between, which its plain readers do not see.
+    """
+
+    kafka_topic: str
+    left: int
+
+
 class HashRange(Answer, frozen=True):
     """A part of the 16-bit ring, both ends included."""
 
@@ -60,7 +83,7 @@ class Segment(Answer, frozen=True):
     active: bool
     root: bool
     leaf: bool
-    legacy: bool  # always false
+    legacy: bool  # others have made its Kafka topic, which was adopted
 
 
 class Layout(Answer, frozen=True, omit_defaults=True):
@@ -81,7 +104,6 @@ class LoadStats(Answer, frozen=True):
     msg_rate_out: float
     bytes_rate_out: float
     modified_ms: int
-    estimated: list[str]  # the byte rates that are estimates
 
 
 class OpenTransaction(Answer, frozen=True):
@@ -99,8 +121,6 @@ class SegmentStats(Answer, frozen=True, kw_only=True):
     state: str
     kafka_topic: str
     entry_buckets: int  # partitions of that topic
-    kafka_leaders: list[int | None]  # brokers of Kafka; empty: not known, or there is one
-    kafka_replicas: list[int]
     findings: list[str]  # changes that somebody else has made to its Kafka topic
     load: LoadStats | None  # None before it had any
     open_transactions: list[OpenTransaction] = []
@@ -182,7 +202,7 @@ class TopicStats(Answer, frozen=True):
     sealed_segments: int
     segments: dict[int, SegmentStats]
     subscriptions: dict[str, SubscriptionStats]
-    operation: str  # NONE, SPLIT, MERGE, REBUCKET or RELOCATE
+    operation: str  # NONE, SPLIT, MERGE, REBUCKET, RESTORE, PREPARE or GIVE_BACK
     last_failure: str
     auto_scale: AutoScaleStats
     open_transactions_unknown: str = ""  # why; empty when they are known

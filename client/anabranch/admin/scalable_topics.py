@@ -7,15 +7,17 @@ A topic is [topic://]tenant/namespace/name, a segment segment://tenant/namespace
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
 from anabranch.admin.calls import Call, Resource, RestMethod, TransportT, path
 from anabranch.admin.scalable_models import (
+    AdoptionSurvey,
     AutoScaleOverride,
     DeadLetterPolicy,
+    GivenBack,
     Layout,
-    Segment,
     SegmentDetail,
     SubscriptionType,
     TopicStats,
@@ -26,6 +28,18 @@ from anabranch.core.entities.subscription import DELIVERIES
 from anabranch.core.errors import InvalidInputError
 
 Place = datetime | Literal["earliest", "latest"]  # the first messages by time
+
+
+@dataclass(frozen=True, slots=True)
+class FromGroup:
+    """A group of Kafka's that has no members, whose positions a subscription takes over.
+
+    `missing`: the beginning in partitions for which it has none; it is refused otherwise.
+    """
+
+    group: str
+    missing: Literal["earliest", "latest", "refuse"] = "refuse"
+
 
 _SCHEME: Final = "segment://"
 
@@ -59,6 +73,44 @@ class ScalableTopics(Resource[TransportT]):
         return Call("PUT", _topic(topic), query, body)
 
     @RestMethod
+    def survey_kafka_topic(self, topic: str, kafka_topic: str) -> Call[AdoptionSurvey]:
+        """Returns what an adoption of the Kafka topic as this topic would meet.
+
+        Nothing in Kafka is changed.
+        """
+        return Call("GET", _topic(topic, "adopt"), {"kafkaTopic": kafka_topic})
+
+    @RestMethod
+    def adopt_kafka_topic(
+        self, topic: str, kafka_topic: str, partitioner: str = "auto"
+    ) -> Call[None]:
+        """Lets a Kafka topic become a scalable topic where it lies.
+
+        `partitioner` is the way in which its writers find a key's partition, "auto" for the one
+        that the survey finds. `prepare_segments` cuts it over, and `release_kafka_topic` undoes it
+        before that.
+        """
+        query = {"kafkaTopic": kafka_topic, "partitioner": partitioner}
+        return Call("POST", _topic(topic, "adopt"), query)
+
+    @RestMethod
+    def release_kafka_topic(self, topic: str) -> Call[None]:
+        """Forgets an adopted topic that was not cut over, or was given back and has nothing else.
+        Nothing in Kafka is changed.
+        """
+        return Call("POST", _topic(topic, "release"))
+
+    @RestMethod
+    def give_back_kafka_topic(self, topic: str, *, leave_middle: bool = False) -> Call[GivenBack]:
+        """Opens the Kafka topic of an adopted topic that was cut over, in place of all segments.
+
+        It goes on at its old ends, and this client's producers and consumers follow. Messages
+        between stay in the segments. If there are any, `leave_middle` must say that they may.
+        """
+        query = {"leaveMiddle": "true"} if leave_middle else {}
+        return Call("POST", _topic(topic, "give-back"), query)
+
+    @RestMethod
     def get_metadata(self, topic: str) -> Call[Layout]:
         """Returns the DAG of the topic's segments."""
         return Call("GET", _topic(topic))
@@ -74,13 +126,6 @@ class ScalableTopics(Resource[TransportT]):
     def get_segment_stats(self, topic: str, segment_id: int) -> Call[SegmentDetail]:
         """Returns the statistics of one segment."""
         return Call("GET", _topic(topic, "segments", segment_id, "stats"))
-
-    @RestMethod
-    def get_lineage(self, topic: str, segment_id: int) -> Call[list[Segment]]:
-        """Returns the segment with all that it descends from and all that descend from
-        it, by id.
-        """
-        return Call("GET", _topic(topic, "segments", segment_id, "lineage"))
 
     @RestMethod
     def restore_segment(self, topic: str, segment_id: int) -> Call[None]:
@@ -118,14 +163,19 @@ class ScalableTopics(Resource[TransportT]):
         return Call("POST", _topic(topic, "rebucket", segment_id), query)
 
     @RestMethod
-    def relocate_segment(self, topic: str, segment_id: int, off: Sequence[int] = ()) -> Call[None]:
-        """Replaces an active segment by one of the same range on other brokers of Kafka.
+    def prepare_segments(
+        self, topic: str, segment_count: int, bucket_count: int | None = None
+    ) -> Call[None]:
+        """Makes `segment_count` active segments of equal size, up or down, in one operation.
 
-        `off` has the ids of the brokers that it leaves. Without any it leaves its leaders, if there
-        are other brokers.
+        `bucket_count` is the number of entry buckets of each; without it new segments share out
+        the buckets of those that they replace. It returns when they have taken over, and does
+        nothing if they are there.
         """
-        query = {"off": [str(each) for each in off]} if off else {}
-        return Call("POST", _topic(topic, "relocate", segment_id), query)
+        query = {"segmentCount": str(segment_count)}
+        if bucket_count is not None:
+            query["bucketCount"] = str(bucket_count)
+        return Call("POST", _topic(topic, "prepare"), query)
 
     @RestMethod
     def get_properties(self, topic: str) -> Call[dict[str, str]]:
@@ -180,13 +230,14 @@ class ScalableTopics(Resource[TransportT]):
         topic: str,
         subscription: str,
         kind: SubscriptionType = "STREAM",
-        start: Place = "earliest",
+        start: Place | FromGroup = "earliest",
     ) -> Call[None]:
-        """Creates a subscription that begins with the messages of the time `start` or later.
+        """Creates a subscription that begins with the messages of the time `start` or later, or
+        where a group of Kafka's has come to in an adopted topic.
 
         A subscription that exists stays unchanged, also if its kind or its place differs.
         """
-        query = {"type": kind, **_place(start)}
+        query = {"type": kind, **_start(start)}
         return Call("PUT", _subscription(topic, subscription), query)
 
     @RestMethod
@@ -304,6 +355,12 @@ def _topic(topic: str, *more: str | int) -> str:
 
 def _subscription(topic: str, subscription: str, *more: str) -> str:
     return _topic(topic, "subscriptions", names.subscription(subscription), *more)
+
+
+def _start(start: Place | FromGroup) -> dict[str, str]:
+    if isinstance(start, FromGroup):
+        return {"fromGroup": start.group, "missing": start.missing}
+    return _place(start)
 
 
 def _place(place: Place) -> dict[str, str]:

@@ -35,17 +35,11 @@ from anabranch.client._errors import (
     UnknownOutcomeError,
     WrongLoopError,
 )
-from anabranch.client._many.ordered import (
-    CheckpointTopicsConsumer,
-    StreamTopicsConsumer,
-    TopicsCheckpoint,
-    TopicsPositionOf,
-)
-from anabranch.client._many.queue import QueueTopicsConsumer
+from anabranch.client._many.consumer import StreamTopicsConsumer
 from anabranch.client._producer.messages import BatchStats, DeliveryResult, OnDelivery
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.consumer import QueueConsumer
-from anabranch.client._queue.dead_letters import Attempt, DeadLetter, DeadLetterReason
+from anabranch.client._queue.dead_letters import DeadLetter, DeadLetterReason
 from anabranch.client._queue.messages import QueueBatch, QueueMessage
 from anabranch.client._settings import (
     ConsumerOptions,
@@ -63,7 +57,6 @@ from anabranch.client._topics.topic_list import ListChange, TopicSelection
 from anabranch.client._topics.watch import LayoutWatch
 
 __all__ = [
-    "Attempt",
     "AuthenticationError",
     "Batch",
     "BatchStats",
@@ -71,7 +64,6 @@ __all__ = [
     "BufferFullError",
     "Checkpoint",
     "CheckpointConsumer",
-    "CheckpointTopicsConsumer",
     "Client",
     "ClientError",
     "ClosedError",
@@ -109,7 +101,6 @@ __all__ = [
     "QueueMessage",
     "QueueOptions",
     "QueueSettings",
-    "QueueTopicsConsumer",
     "ReadSettings",
     "RefusedByNodeError",
     "Segment",
@@ -126,8 +117,6 @@ __all__ = [
     "TopicListWatch",
     "TopicNotFoundError",
     "TopicSelection",
-    "TopicsCheckpoint",
-    "TopicsPositionOf",
     "UnknownOutcomeError",
     "WrongLoopError",
 ]

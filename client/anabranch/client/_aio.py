@@ -8,17 +8,12 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from anabranch.access.home import Home
 from anabranch.client._errors import HOME_ERRORS, ClosedError
-from anabranch.wire.logging import get_logger
 
 MessageT = TypeVar("MessageT")
-
-_ELSEWHERE_S_MAX: Final = 4.0
-
-_logger = get_logger(__name__)
 
 
 class Closing(ABC):
@@ -28,33 +23,11 @@ class Closing(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends it. A second call does nothing more."""
-
-    async def _end_without_loop(self) -> None:
-        """Ends its threads and its clients of Kafka after its event loop is over."""
-        self._home.closed()
+        """Ends it. A second call does nothing more. Raises WrongLoopError."""
 
     def _lives_here(self, what: str) -> None:
         """Binds it to the running event loop, because it is of no use on another one."""
         self._home = Home(self, what, HOME_ERRORS, asyncio._get_running_loop())
-
-    async def _close_elsewhere(self) -> None:
-        """Ends it from another loop: on its own loop if that still exists.
-        It returns within seconds in any case.
-        """
-        loop = self._home.loop
-        try:
-            async with asyncio.timeout(_ELSEWHERE_S_MAX):
-                if loop is None or loop.is_closed():
-                    await self._end_without_loop()
-                elif loop.is_running():
-                    ending = asyncio.run_coroutine_threadsafe(self.abandon(), loop)
-                    await asyncio.wrap_future(ending)
-                else:
-                    await on_thread(loop.run_until_complete, self.abandon())
-        except TimeoutError as error:
-            why = str(error) or f"its own loop did not end it in {_ELSEWHERE_S_MAX:g} s"
-            _logger.warning("client.not_closed_well", why=why)
 
     async def abandon(self) -> None:
         """Ends it after an error. It does not wait for an event that may never come, and raises no

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar, Unpack
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as KafkaClient
 
-from anabranch.access import Credentials, Tls
+from anabranch.access import Credentials, Tls, kafka_tokens
+from anabranch.access.errors import CredentialsError as NoTokenError
 from anabranch.access.home import Home
-from anabranch.client._aio import Closing
+from anabranch.access.kafka import access_of, read_access
+from anabranch.access.kafka_tokens import OAUTH_CB, TokenSource
+from anabranch.client._aio import Closing, on_thread
 from anabranch.client._consumer import peek as peeking
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.stream import StreamConsumer
-from anabranch.client._errors import HOME_ERRORS, ClosedError
-from anabranch.client._many.consumer import TopicsSubscription
-from anabranch.client._many.ordered import (
-    CheckpointTopicsConsumer,
-    StreamTopicsConsumer,
-    TopicsCheckpoint,
-    TopicsPositionOf,
-)
-from anabranch.client._many.queue import QueueTopicsConsumer
+from anabranch.client._errors import HOME_ERRORS, ClosedError, CredentialsError
+from anabranch.client._many.consumer import StreamTopicsConsumer
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.consumer import QueueConsumer
 from anabranch.client._settings import (
@@ -52,8 +50,6 @@ from anabranch.wire.logging import get_logger
 
 PartT = TypeVar("PartT", Producer, StreamConsumer, CheckpointConsumer, QueueConsumer)
 
-_SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
-
 _logger = get_logger(__name__)
 
 
@@ -62,8 +58,12 @@ class Client(Closing):
 
     A URL of `pulsar+ssl://` names nodes' ports with TLS. `tls` names the authorities to trust, if
     not the system's, and the client's own certificate. `credentials` (a `Token`) show
-    nodes who the client is. `kafka` has librdkafka's security properties, for a Kafka that asks for
-    some. The nodes tell the address of Kafka.
+    nodes who the client is. `kafka` has the security properties of a Kafka that asks for some,
+    under Java's names or librdkafka's: a mapping, or the path of a file or of a folder. Variables
+    `ANABRANCH_KAFKA_<NAME>` go before a file, and a mapping is all. `kafka_token` gives the tokens
+    that Kafka asks for (OAUTHBEARER). It is `aws`, `gcp`, `azure`, `file:PATH`, `module:function`,
+    or a function that returns a token and its expiry, in seconds since 1970. The nodes tell the
+    address of Kafka.
 
     Use it as an asynchronous context manager, on one event loop. It closes the producers and
     consumers that it made, or abandons them after an error. It connects to nothing before the first
@@ -76,13 +76,14 @@ class Client(Closing):
         *,
         tls: Tls | None = None,
         credentials: Credentials | None = None,
-        kafka: Mapping[str, Any] | None = None,
+        kafka: Mapping[str, Any] | Path | str | None = None,
+        kafka_token: TokenSource | None = None,
     ) -> None:
         self._home = Home(self, f"the client of {url}", HOME_ERRORS)  # the loop of its first use
         self._access = NodeAccess(url, tls, credentials)
         connecting = self._access.connect
         self.nodes = Nodes(url, connecting)
-        self.kafka = _checked(kafka)
+        self.kafka = _checked(kafka, kafka_token)
         self._kafka_links: dict[str, KafkaLinks] = {}  # by bootstrap servers
         self._parts: list[Any] = []  # each has an async close()
         self._starts: set[asyncio.Timeout] = set()  # under way; closing the client ends them
@@ -136,9 +137,10 @@ class Client(Closing):
         """
         servers = watch.layout.bootstrap_servers
         if servers not in self._kafka_links:
-            if why := unsupported(self.kafka):
+            kafka = kafka_tokens.at(self.kafka, servers)
+            if why := unsupported(kafka):
                 raise InvalidInputError(f"producers cannot use these properties of Kafka: {why}")
-            self._kafka_links[servers] = KafkaLinks(servers, self.kafka)
+            self._kafka_links[servers] = KafkaLinks(servers, kafka)
         return self._kafka_links[servers]
 
     async def subscribe(
@@ -194,7 +196,10 @@ class Client(Closing):
         """Returns an unordered consumer, which acknowledges single messages. See `subscribe`."""
         made = QueueSettings.of(settings, changes)
         return await self._subscribed(
-            topic, subscription, consumer_name, lambda member: QueueConsumer(member, made)
+            topic,
+            subscription,
+            consumer_name,
+            lambda member: QueueConsumer(member, made, self.create_producer),
         )
 
     async def subscribe_topics(
@@ -215,50 +220,11 @@ class Client(Closing):
         DeadlineError, ClosedError.
         """
         made = ConsumerSettings.of(settings, changes)
-        who = self._selected(topics, subscription, consumer_name)
-        consumer = StreamTopicsConsumer(who, made)
-        await self._start(consumer)
-        return consumer
-
-    async def subscribe_checkpoint_topics(
-        self,
-        topics: TopicSelection,
-        subscription: str,
-        consumer_name: str = "",
-        settings: ConsumerSettings | None = None,
-        *,
-        checkpoint: TopicsCheckpoint | None = None,
-        position_of: TopicsPositionOf | None = None,
-        **changes: Unpack[ConsumerOptions],
-    ) -> CheckpointTopicsConsumer:
-        """Returns a consumer of `subscribe_topics` whose positions the caller keeps."""
-        made = ConsumerSettings.of(settings, changes)
-        who = self._selected(topics, subscription, consumer_name)
-        consumer = CheckpointTopicsConsumer(who, made, checkpoint, position_of)
-        await self._start(consumer)
-        return consumer
-
-    async def subscribe_queue_topics(
-        self,
-        topics: TopicSelection,
-        subscription: str,
-        consumer_name: str = "",
-        settings: QueueSettings | None = None,
-        **changes: Unpack[QueueOptions],
-    ) -> QueueTopicsConsumer:
-        """Returns an unordered consumer of all topics of a selection. See `subscribe_topics`."""
-        made = QueueSettings.of(settings, changes)
-        who = self._selected(topics, subscription, consumer_name)
-        consumer = QueueTopicsConsumer(who, made)
-        await self._start(consumer)
-        return consumer
-
-    def _selected(
-        self, topics: TopicSelection, subscription: str, consumer_name: str
-    ) -> TopicsSubscription:
         self._check_open()
-        who = (subscription, consumer_name, self.create_producer, self._traffic)
-        return TopicsSubscription(self.nodes, self.kafka, topics, *who)
+        ways = (self.nodes, self.kafka, self._traffic)
+        consumer = StreamTopicsConsumer(*ways, topics, subscription, consumer_name, made)
+        await self._start(consumer)
+        return consumer
 
     async def peek(
         self,
@@ -286,6 +252,7 @@ class Client(Closing):
             decrypt=decrypt,
         )
         async with await self.watch(topic, timeout_s) as watch:
+            await self._await_token(watch)
             return await peeking.peek(
                 watch.layout, self.kafka, settings, messages_max, start_ms, timeout_s
             )
@@ -299,19 +266,31 @@ class Client(Closing):
     ) -> PartT:
         def made(watch: LayoutWatch) -> PartT:
             who = (subscription, consumer_name)
-            return make(Membership(self.nodes, watch, self.kafka, *who, self.create_producer))
+            return make(Membership(self.nodes, watch, self.kafka, *who))
 
         return await self._started(topic, made)
 
     async def _started(self, topic: str, make: Callable[[LayoutWatch], PartT]) -> PartT:
         watch = await self.watch(topic)
         try:
+            await self._await_token(watch)
             part = make(watch)
         except BaseException:
             await watch.close()
             raise
         await self._start(part)
         return part
+
+    async def _await_token(self, watch: LayoutWatch) -> None:
+        """Waits for the first token of Kafka, which is all later ones' cache.
+        Raises CredentialsError.
+        """
+        tokens = kafka_tokens.at(self.kafka, watch.layout.bootstrap_servers).get(OAUTH_CB)
+        if tokens is not None:
+            try:
+                await on_thread(tokens.wait)
+            except NoTokenError as error:
+                raise CredentialsError(str(error)) from None
 
     async def _start(self, part: Any, *args: Any) -> None:
         """Starts and adopts the part, or abandons it if its start fails or is ended."""
@@ -340,11 +319,9 @@ class Client(Closing):
         most.
 
         It raises the first error, and logs the others. A cancelled `close` abandons the
-        rest. On another event loop than its own it acts as `abandon`, and takes 5 s at most.
+        rest.
         """
-        if self._home.is_elsewhere:
-            await self._close_elsewhere()
-            return
+        self._home.check()
         self._end_starts()
         failures: list[Exception] = []
         try:
@@ -371,9 +348,7 @@ class Client(Closing):
 
     async def abandon(self) -> None:
         """Closes all parts at once, after an error. Producers wait only for a moment."""
-        if self._home.is_elsewhere:
-            await self._close_elsewhere()
-            return
+        self._home.check()
         self._end_starts()
         parts, self._parts = self._parts, []
         ends = [_abandon(part) for part in reversed(parts)]
@@ -381,15 +356,6 @@ class Client(Closing):
         _log_failures(await asyncio.gather(*ends, return_exceptions=True))
         self._close_links()
         await self._access.end()
-        self._home.closed()
-
-    async def _end_without_loop(self) -> None:
-        self._closed = True
-        parts, self._parts = self._parts, []
-        ends = [part._end_without_loop() for part in reversed(parts)]
-        _log_failures(await asyncio.gather(*ends, return_exceptions=True))
-        self._close_links()
-        self._access.drop()
         self._home.closed()
 
     def _close_links(self) -> None:
@@ -420,25 +386,25 @@ def _log_failures(outcomes: Iterable[BaseException | None]) -> None:
             _logger.warning("client.not_closed_well", why=str(failure))
 
 
-def _checked(kafka: Any) -> dict[str, Any]:
+def _checked(kafka: Any, kafka_token: TokenSource | None) -> dict[str, Any]:
     """Returns Kafka's properties after librdkafka has accepted them. Raises InvalidInputError."""
-    if kafka is not None and not isinstance(kafka, Mapping):
-        raise InvalidInputError(f"kafka= is a mapping of properties, not a {type(kafka).__name__}")
-    given = dict(kafka or {})
-    for name, value in given.items():
-        if not isinstance(name, str) or not (name.startswith(_SECURITY) or name == "client.id"):
-            raise InvalidInputError(
-                f"Kafka property {name!r} cannot be set: only client.id and those that start "
-                f"with {', '.join(_SECURITY)}"
-            )
-        if not isinstance(value, str | int | float):
-            raise InvalidInputError(
-                f"Kafka property {name!r} is a str, a number or a bool, not a "
-                f"{type(value).__name__}"
-            )
+    if isinstance(kafka, Mapping):
+        access = access_of(kafka)
+    elif kafka is None or isinstance(kafka, str | os.PathLike):
+        access = read_access(None if kafka is None else Path(kafka), os.environ)
+    else:
+        raise InvalidInputError(
+            "kafka= is a mapping of properties, or the path of a file or folder of them, not a "
+            f"{type(kafka).__name__}"
+        )
+    given = access.checked().with_tokens(kafka_token)
+    # Without SASL, else it would ask for a token, and wait for that when it ends.
+    protocol = str(given.get("security.protocol", "plaintext")).lower()
+    bare = {name: value for name, value in given.items() if name != OAUTH_CB}
+    bare |= {"security.protocol": protocol.removeprefix("sasl_"), "log_level": 0}
     try:
         if given:
-            KafkaClient({**given, "log_level": 0})  # connects to nothing, as it has no address
+            KafkaClient(bare)  # connects to nothing, as it has no address
     except KafkaException as error:
         raise InvalidInputError(
             f"Kafka's client refuses its properties: {error.args[0].str()}"

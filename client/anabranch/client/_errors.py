@@ -23,7 +23,9 @@ class TlsError(NodesUnreachableError):
 
 
 class CredentialsError(NodesUnreachableError):
-    """The credentials cannot be read from their file, or their function failed."""
+    """The credentials cannot be read from their file, or their function failed. Kafka's token
+    (`kafka_token`) is one of them.
+    """
 
 
 class AuthenticationError(ClientError):

@@ -15,10 +15,11 @@ from confluent_kafka.admin import AdminClient
 
 STATE_TOPIC: Final = "__share_group_state"
 NOT_BEGUN: Final = (
-    f"Kafka does not keep the state of share groups, which queues are: it has not made its topic "
-    f"{STATE_TOPIC}. Turn them on by kafka-features.sh upgrade --feature share.version=1, if "
-    "`describe` says that it is 0. Else set share.coordinator.state.topic.replication.factor and "
-    "share.coordinator.state.topic.min.isr to what its brokers can hold, and restart them"
+    "Kafka does not keep the state of share groups, which queues are: it has not made its topic "
+    f"{STATE_TOPIC}. Queues need Kafka 4.2 or newer. Turn share groups on by kafka-features.sh "
+    "upgrade --feature share.version=1, if `describe` says that it is 0. Else set "
+    "share.coordinator.state.topic.replication.factor and share.coordinator.state.topic.min.isr "
+    "to what its brokers can hold, and restart them"
 )
 _LOOK_S: Final = 0.2
 _SURE_S: Final = 8.0  # a busy Kafka makes it in one or two

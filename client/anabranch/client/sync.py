@@ -18,9 +18,11 @@ calls of other threads with ClosedError.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from anabranch.access import Credentials, Tls
+from anabranch.access.kafka_tokens import TokenSource
 from anabranch.client import _client as client
 from anabranch.client._consumer import checkpoint as checkpoints
 from anabranch.client._consumer import stream
@@ -29,41 +31,29 @@ from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClosedError
 from anabranch.client._face import Face, LoopThread, calls, makes, waits
-from anabranch.client._many import ordered as many
-from anabranch.client._many import queue as many_queue
-from anabranch.client._many.consumer import TopicsConsumer
+from anabranch.client._many import consumer as many
 from anabranch.client._producer import producer
 from anabranch.client._queue import consumer as queue
 from anabranch.client._queue.messages import QueueMessage
 from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
-from anabranch.client._topics import list_watch
-from anabranch.client._topics import watch as layout_watch
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.topic_list import TopicSelection
 
 __all__ = [
     "CheckpointConsumer",
-    "CheckpointTopicsConsumer",
     "Client",
-    "LayoutWatch",
     "PositionOf",
     "Producer",
     "QueueConsumer",
-    "QueueTopicsConsumer",
     "StreamConsumer",
     "StreamTopicsConsumer",
-    "TopicListWatch",
-    "TopicsPositionOf",
-    "connect",
 ]
 
 PositionOf = checkpoints.PositionOf
-TopicsPositionOf = many.TopicsPositionOf
 
-AnyConsumer = Consumer[Any] | TopicsConsumer[Any, Any, Any]
+AnyConsumer = Consumer[Any] | many.StreamTopicsConsumer
 ConsumerT = TypeVar("ConsumerT", bound=AnyConsumer)
 SingleT = TypeVar("SingleT", bound=Consumer[Any])
-ManyT = TypeVar("ManyT", bound=TopicsConsumer[Any, Any, Any])
 OrderedT = TypeVar("OrderedT", bound=OrderedConsumer)
 MessageT = TypeVar("MessageT")
 
@@ -112,44 +102,6 @@ class Producer(Face[producer.Producer]):
         """
         if not self._thread.is_over:
             self._thread.wait(self._part.close, timeout_s)
-
-
-class LayoutWatch(Face[layout_watch.LayoutWatch]):
-    """Knows the newest layout of one topic. `Client.watch` makes it."""
-
-    @property
-    def topic(self) -> str:
-        """`tenant/namespace/name`."""
-        return self._part.topic
-
-    @property
-    def layout(self) -> TopicLayout:
-        """The newest layout."""
-        return self._part.layout
-
-    @property
-    def is_closed(self) -> bool:
-        """True once it watches nothing any more."""
-        return self._part.is_closed
-
-
-class TopicListWatch(Face[list_watch.TopicListWatch]):
-    """Knows the topics of a selection. `Client.watch_topics` makes it."""
-
-    @property
-    def selection(self) -> TopicSelection:
-        """The selection of topics."""
-        return self._part.selection
-
-    @property
-    def topics(self) -> frozenset[str]:
-        """The newest list, of `tenant/namespace/name`."""
-        return self._part.topics
-
-    @property
-    def is_closed(self) -> bool:
-        """True once it watches nothing any more."""
-        return self._part.is_closed
 
 
 class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
@@ -201,25 +153,6 @@ class _TopicConsumer(_Consumer[SingleT, MessageT]):
     def topic(self) -> str:
         """`tenant/namespace/name`."""
         return self._part.topic
-
-
-class _TopicsConsumer(_Consumer[ManyT, MessageT]):
-    """A consumer of many topics."""
-
-    @property
-    def selection(self) -> TopicSelection:
-        """The selection of topics that it consumes."""
-        return self._part.selection
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics that it consumes now, sorted: `tenant/namespace/name`."""
-        return self._thread.call(lambda: self._part.topics)
-
-    @property
-    def failing(self) -> dict[str, str]:
-        """Topics whose subscription failed, with the reason. The consumer tries them again."""
-        return self._thread.call(lambda: self._part.failing)
 
 
 class _OrderedConsumer(_TopicConsumer[OrderedT, Message]):
@@ -275,31 +208,28 @@ class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
         return self._part.dead_letters_waiting
 
 
-class StreamTopicsConsumer(_TopicsConsumer[many.StreamTopicsConsumer, Message]):
+class StreamTopicsConsumer(_Consumer[many.StreamTopicsConsumer, Message]):
     """A stream consumer over many topics. `Client.subscribe_topics` makes it."""
+
+    @property
+    def selection(self) -> TopicSelection:
+        """The selection of topics that it consumes."""
+        return self._part.selection
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that it consumes now, sorted: `tenant/namespace/name`."""
+        return self._thread.call(lambda: self._part.topics)
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """Topics whose subscription failed, with the reason. The consumer tries them again."""
+        return self._thread.call(lambda: self._part.failing)
 
     receive_many = waits(many.StreamTopicsConsumer.receive_many)
     acknowledge = calls(many.StreamTopicsConsumer.acknowledge)
     acknowledge_all = calls(many.StreamTopicsConsumer.acknowledge_all)
     flush = waits(many.StreamTopicsConsumer.flush)
-
-
-class CheckpointTopicsConsumer(_TopicsConsumer[many.CheckpointTopicsConsumer, Message]):
-    """A checkpoint consumer over many topics. `Client.subscribe_checkpoint_topics` makes it."""
-
-    receive_many = waits(many.CheckpointTopicsConsumer.receive_many)
-    checkpoint = calls(many.CheckpointTopicsConsumer.checkpoint)
-    saved = calls(many.CheckpointTopicsConsumer.saved)
-
-
-class QueueTopicsConsumer(_TopicsConsumer[many_queue.QueueTopicsConsumer, QueueMessage]):
-    """A queue consumer over many topics. `Client.subscribe_queue_topics` makes it."""
-
-    receive_many = waits(many_queue.QueueTopicsConsumer.receive_many)
-    acknowledge = calls(many_queue.QueueTopicsConsumer.acknowledge)
-    acknowledge_all = calls(many_queue.QueueTopicsConsumer.acknowledge_all)
-    release = calls(many_queue.QueueTopicsConsumer.release)
-    reject = calls(many_queue.QueueTopicsConsumer.reject)
 
 
 class Client(Face[client.Client]):
@@ -314,23 +244,20 @@ class Client(Face[client.Client]):
         *,
         tls: Tls | None = None,
         credentials: Credentials | None = None,
-        kafka: Mapping[str, Any] | None = None,
+        kafka: Mapping[str, Any] | Path | str | None = None,
+        kafka_token: TokenSource | None = None,
     ) -> None:
-        made = client.Client(url, tls=tls, credentials=credentials, kafka=kafka)
+        made = client.Client(
+            url, tls=tls, credentials=credentials, kafka=kafka, kafka_token=kafka_token
+        )
         super().__init__(made, LoopThread(f"the client of {url}"))
         made._home.opened(self)
 
-    watch = makes(client.Client.watch, LayoutWatch)
-    watch_topics = makes(client.Client.watch_topics, TopicListWatch)
     create_producer = makes(client.Client.create_producer, Producer)
     subscribe = makes(client.Client.subscribe, StreamConsumer)
     subscribe_checkpoint = makes(client.Client.subscribe_checkpoint, CheckpointConsumer)
     subscribe_queue = makes(client.Client.subscribe_queue, QueueConsumer)
     subscribe_topics = makes(client.Client.subscribe_topics, StreamTopicsConsumer)
-    subscribe_checkpoint_topics = makes(
-        client.Client.subscribe_checkpoint_topics, CheckpointTopicsConsumer
-    )
-    subscribe_queue_topics = makes(client.Client.subscribe_queue_topics, QueueTopicsConsumer)
     peek = waits(client.Client.peek)
 
     def close(self) -> None:
@@ -345,14 +272,3 @@ class Client(Face[client.Client]):
             super().__exit__(*raised)
         finally:
             self._thread.stop()
-
-
-def connect(
-    url: str,
-    *,
-    tls: Tls | None = None,
-    credentials: Credentials | None = None,
-    kafka: Mapping[str, Any] | None = None,
-) -> Client:
-    """Returns a `Client` of that URL. Raises InvalidInputError."""
-    return Client(url, tls=tls, credentials=credentials, kafka=kafka)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum, unique
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.cycle import Seen, splits, unloads
+from anabranch.core.balance.choosing import owned_in_group
+from anabranch.core.balance.cycle import splits, unloads
+from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.reports import fault_of
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, decide, deviation, usable_loads
@@ -83,16 +86,23 @@ class Balancer:
     def _settings(self) -> BalanceSettings:
         return self._node.settings.balance
 
-    def seen(
+    def view(
         self,
         loads: Mapping[str, BrokerLoadData],
         top: Mapping[str, TopBundlesLoadData],
         now: float,
-    ) -> Seen:
+    ) -> ClusterView:
         """The input of a decision about the cluster, from the brokers' reports."""
         node = self._node
-        candidates = [node.candidate(broker) for broker in node.takers(now)]
-        return Seen(loads, top, candidates, node.policies())
+        state, policies = node.state, node.policies()
+        return ClusterView(
+            loads,
+            top,
+            [node.candidate(broker) for broker in node.takers(now)],
+            node.balance.owners(state, self._settings, node.log_ms),
+            policies,
+            partial(owned_in_group, state, policies),
+        )
 
     def shed(
         self,
@@ -109,23 +119,23 @@ class Balancer:
         if not node.balance.due(_SHEDDING, settings.shedding_interval_minutes * 60, now):
             return None, []
         leads = node.is_leader()
-        seen = self.seen(loads, top if leads else {}, now)
-        if self._prevented(seen, settings, now):
+        view = self.view(loads, top if leads else {}, now)
+        if self._prevented(view, settings, now):
             return None, []
-        now_ms = node.log_now_ms
-        view = node.balance.view(node.state, seen, settings, now_ms)
-        found = node.balance.shed(view, settings, now_ms)
+        found = node.balance.shed(view, settings, node.log_ms)
         if not leads:
             return None, []
-        return found, unloads(found, node.state, seen, settings, node.actor(), self._new_id)
+        return found, unloads(found, node.state, view, settings, node.actor(), self._new_id)
 
-    def _prevented(self, seen: Seen, settings: BalanceSettings, now: float) -> NoCycle | None:
+    def _prevented(
+        self, view: ClusterView, settings: BalanceSettings, now: float
+    ) -> NoCycle | None:
         """Why a cycle that is due does not take place."""
         if not (settings.enabled and settings.shedding_enabled):
             return NoCycle.SWITCHED_OFF
         if not self._node.is_serving(now):
             return NoCycle.NOT_SERVING
-        return NoCycle.ALONE if len(seen.candidates) < 2 else None
+        return NoCycle.ALONE if len(view.candidates) < 2 else None
 
     def outlook(
         self,
@@ -134,10 +144,10 @@ class Balancer:
         now: float,
     ) -> Outlook:
         """Tells the state of the loads and the result of the next cycle; changes nothing."""
-        node, settings, now_ms = self._node, self._settings, self._node.log_now_ms
-        notes, seen = node.balance, self.seen(loads, top, now)
+        node, settings, now_ms = self._node, self._settings, self._node.log_ms
+        notes, view = node.balance, self.view(loads, top, now)
         held = notes.thresholds(settings)
-        available = {each.broker for each in seen.candidates}
+        available = {each.broker for each in view.candidates}
         usable, _, ignored = usable_loads(loads, available, held.settings, now_ms)
         brokers = []
         for broker in sorted(available | loads.keys()):
@@ -151,10 +161,9 @@ class Balancer:
                     len(top[broker].bundles) if broker in top else 0,
                 )
             )
-        prevented, state = self._prevented(seen, settings, now), notes.state(settings, now_ms)
+        prevented, state = self._prevented(view, settings, now), notes.state(settings, now_ms)
         cycle = None
         if prevented is None:
-            view = notes.view(node.state, seen, settings, now_ms)
             _, found = decide(state, view, held.settings, now_ms, notes.strategies.copy())
             cycle = msgspec.structs.replace(found, thresholds=held.why)
         average, std = deviation(usable.values()) if usable else (None, None)

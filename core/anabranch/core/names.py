@@ -26,10 +26,10 @@ _DOMAINS = ("persistent", "non-persistent", SCALABLE_DOMAIN)
 _DOTS = (".", "..")  # any program that shortens a path removes them
 
 
-def is_valid(check: Callable[[str], object], name: str) -> bool:
-    """Tells whether one of the checks below accepts the name."""
+def is_valid(check: Callable[..., object], *given: object) -> bool:
+    """Tells whether a check, such as those below, accepts a name, or what it is given."""
     try:
-        check(name)
+        check(*given)
     except InvalidInputError:
         return False
     return True

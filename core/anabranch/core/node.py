@@ -17,9 +17,9 @@ from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.choosing import Candidate, LoadChooser
 from anabranch.core.balance.cycle import BalanceCycle
 from anabranch.core.balance.policies import Policies, policies_of
-from anabranch.core.bundles import propose
-from anabranch.core.bundles.duties import Duties, expiries
+from anabranch.core.bundles import give_away, propose
 from anabranch.core.bundles.propose import Actor, NewId
+from anabranch.core.duties import Duties, expiries
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -41,15 +41,17 @@ from anabranch.core.log.records import (
     SessionChange,
     SessionOp,
     UnitMove,
+    session_key,
 )
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.membership import ClusterMembership, SessionOutcome
 from anabranch.core.proposal_throttle import ProposalThrottle
-from anabranch.core.sessions.lease import Heartbeat, Lease, Liveness
+from anabranch.core.sessions.lease import Heartbeat, Liveness
 from anabranch.core.sessions.log_contact import LogContact
 
 _OF_POLICIES: Final = ("namespace:", "placement:")  # keys of what says where bundles may be
+_OF_SESSIONS: Final = session_key("")
 
 
 def _nothing_told(broker: str) -> None:
@@ -61,6 +63,7 @@ class NodeCore:
 
     def __init__(self, settings: NodeSettings, replica: Replica, new_id: NewId) -> None:
         self.settings = settings
+        self.me: Final = settings.broker
         self.state = replica
         self.liveness = Liveness(settings.liveness_timeout_s)
         self.serving: dict[str, bool] = {}  # unit -> open; False while it is closing
@@ -68,24 +71,18 @@ class NodeCore:
         self.balance = BalanceCycle()
         self._new_id = new_id
         self._membership = ClusterMembership(settings)
+        self.lease: Final = self._membership.lease
         self._contact = LogContact(settings.lease_s)
         self._duties = Duties(settings)
         self._pacing = ProposalThrottle(settings.retry_s)
         self._policies: Policies | None = None
         self.load_of: Callable[[str], BrokerLoadData | None] = _nothing_told  # the shell knows more
         self._handled = 0  # the first log offset that was not handed in yet
+        self.log_ms = 0  # the newest time that the log has told; retention is measured on it
         self._give_away_at = 0.0
         self._silence_counts_from = 0.0  # not before this are others called silent
 
     # --- questions ----------------------------------------------------------------------
-
-    @property
-    def me(self) -> str:
-        return self.settings.broker
-
-    @property
-    def lease(self) -> Lease:
-        return self._membership.lease
 
     @property
     def mode(self) -> BrokerState:
@@ -114,11 +111,6 @@ class NodeCore:
     def is_serving(self, now: float) -> bool:
         """Tells whether it may decide for others: not in safe mode, and not about to leave."""
         return self.mode is BrokerState.SERVING and self.lease.holds(now)
-
-    @property
-    def log_now_ms(self) -> int:
-        """Returns the log's time, as far as this node has read."""
-        return self._duties.log_now_ms
 
     def policies(self) -> Policies:
         """Returns the rules about the places of bundles, by the log."""
@@ -185,14 +177,14 @@ class NodeCore:
     def folded(self, entries: Iterable[Folded], now: float) -> list[Effect]:
         """Entries were read from the log and the state has been changed accordingly."""
         effects: list[Effect] = []
-        touched: dict[str, None] = {}
+        touched: dict[str, object] = {}
         self._contact.folded(self.state.next_offset, now)
         for entry in entries:
             if entry.offset < self._handled:
                 continue
             self._handled = entry.offset + 1
-            self._duties.log_time(entry.timestamp_ms)
-            self.balance.folded(entry, self.log_now_ms)
+            self.log_ms = max(self.log_ms, entry.timestamp_ms)
+            self.balance.folded(entry, self.log_ms)
             record = entry.record
             accepted = entry.outcome.verdict is Verdict.ACCEPTED
             if record is not None and record.actor == self.me:
@@ -200,20 +192,26 @@ class NodeCore:
             if isinstance(record, SessionChange):
                 effects += self._session_folded(record, entry, now)
             if accepted and record is not None:
-                self._pacing.accepted(record.key, record.version)
-                self._contact.decided(record.key)
-                touched.update((key, None) for key, _ in entry.outcome.changes)
-        if any(name.startswith(_OF_POLICIES) for name in touched):
-            self._policies = None
+                key = record.key
+                self._pacing.accepted(key, record.version)
+                self._contact.decided(key)
+                touched.update(entry.outcome.changes)
+        looks = self.mode is BrokerState.DRAINING
         for name in touched:
+            if name.startswith(_OF_POLICIES):
+                self._policies = None
+            elif name == LEADERSHIP or name.startswith(_OF_SESSIONS):
+                looks = True
             self._duties.unit_changed(self.state, name, now)
             effects += self._reconcile(name, now)
-        effects += self._look_after(now)
+        # What time alone makes due waits for the next tick.
+        if looks or (self._duties.are_due(now) and self.is_leader()):
+            effects += self._look_after(now)
         return effects
 
     def heard(self, beat: Heartbeat, log_ms: int, now: float) -> None:
         """A heartbeat, possibly this node's own, was read from the `brokers` topic."""
-        self._duties.log_time(log_ms)
+        self.log_ms = max(self.log_ms, log_ms)
         lapsed = beat.state == BrokerState.SAFE.value
         self.liveness.heard(beat, now, log_ms, lapsed=lapsed)
         if self._membership.is_own(beat):
@@ -353,14 +351,14 @@ class NodeCore:
         A node that chooses itself lets OWN follow at once. OWN is valid if the first proposal wins,
         and is rejected otherwise. So such a node waits for the log once, not twice.
         """
-        choose = self.chooser(at_hand=self.me)
-        record = propose.assign(self.actor(), name, unit, counts, self._new_id(), choose)
+        actor, choose = self.actor(), self.chooser(at_hand=self.me)
+        record = propose.assign(actor, name, unit, counts, self._new_id(), choose)
         if record is None:
             return []
-        own = propose.claim(self.actor(), unit, record, self._new_id)
+        own = propose.claim(actor, unit, record, self._new_id)
         if own is None or not self.lease.holds(now) or not self._pacing.admits(own, now):
             return [record]
-        self._contact.proposed(own.key, now)
+        self._contact.proposed(name, now)
         return [record, own]
 
     def _propose(self, record: Record, now: float) -> Iterator[Effect]:
@@ -408,27 +406,23 @@ class NodeCore:
         actor = self.actor()
         records: list[Record] = []
         if self.mode is BrokerState.DRAINING:
-            if propose.nothing_left(self.state, self.me):
+            if give_away.nothing_left(self.state, self.me):
                 records.append(self._membership.closing(self._new_id))
             elif now >= self._give_away_at:
                 # Not at every entry read: this looks at every unit that is left.
                 self._give_away_at = now + self.settings.heartbeat_s / 2
                 counts = self.candidates(now)
-                offers = propose.give_away(self.state, actor, counts, self._new_id, self.chooser())
-                records += islice(offers, self.settings.burst)
+                offered = give_away.offers(self.state, actor, counts, self._new_id, self.chooser())
+                records += islice(offered, self.settings.burst)
         elif now >= self._silence_counts_from:
             records += expiries(self.state, actor, self._silent(), self._new_id)
             claim = propose.leadership(self.state, actor, self._new_id())
             if claim is not None:
                 records.append(claim)
-            if actor.epoch:
+            if actor.epoch and self._duties.are_due(now):
+                counts, choose = self.candidates(now), self.chooser()
                 records += self._duties.repairs(
-                    self.state,
-                    actor,
-                    lambda: self.candidates(now),
-                    now,
-                    self._new_id,
-                    self.chooser(),
+                    self.state, actor, counts, now, self.log_ms, self._new_id, choose
                 )
         for record in records:
             yield from self._propose(record, now)

@@ -19,10 +19,11 @@ class ProposalThrottle:
 
     def admits(self, record: Record, now: float) -> bool:
         """Tells whether to append the record now; if so, counts it as appended."""
-        waiting = self._waiting.get(record.key)
-        if waiting is not None and waiting[0] == record.version and now < waiting[1]:
+        key, version = record.key, record.version
+        waiting = self._waiting.get(key)
+        if waiting is not None and waiting[0] == version and now < waiting[1]:
             return False
-        self._waiting[record.key] = (record.version, now + self._retry_s)
+        self._waiting[key] = (version, now + self._retry_s)
         return True
 
     def accepted(self, key: str, version: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 import msgspec
 
@@ -47,12 +47,12 @@ class HashRange(msgspec.Struct, frozen=True, order=True):
         ['0x00000000_0x20000000', '0x20000000_0x40000000']
         """
         edges = [self.lower, *positions, self.upper]
-        if any(low >= high for low, high in pairwise(edges)):
+        if edges != sorted(set(edges)):
             raise InvalidInputError(
                 f"bundle {self} cannot be cut at {[hex(p) for p in positions]}: cuts must ascend "
                 "and lie strictly inside the bundle"
             )
-        return tuple(HashRange(a, b) for a, b in pairwise(edges))
+        return tuple(starmap(HashRange, pairwise(edges)))
 
     def halves(self) -> tuple[HashRange, ...]:
         """Both halves, cut at floor((lower + upper) / 2). Raises InvalidInputError."""

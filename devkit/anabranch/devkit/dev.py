@@ -106,13 +106,14 @@ def dev(
         signal.signal(number, _interrupt)
     # Wrong settings are told before Kafka is started.
     data_dir = data_dir.absolute()
+    secured = None
     if secure:
+        from anabranch.devkit.security import DevSecurity
+
         keep_private(data_dir)
-    secured = _secured(data_dir) if secure else None
-    of_security: tuple[str, ...] = ()
-    if secured is not None:
-        of_security = secured.settings
+        secured = DevSecurity(data_dir / "security")
         settings = (*secured.kafka_settings, *settings)
+    of_security = () if secured is None else secured.settings
     found = settings_of(None, None, None, None, (*ON_ONE_MACHINE, *of_security, *settings))
     _check_ports("--http-port", http_port, nodes)
     if kafka_port:
@@ -150,12 +151,6 @@ def dev_role(role: str, data_dir: Path) -> None:
 
     file = make_role(data_dir.absolute() / "security", role)
     click.echo(f". {shlex.quote(str(file))}")
-
-
-def _secured(data_dir: Path) -> DevSecurity:
-    from anabranch.devkit.security import DevSecurity
-
-    return DevSecurity(data_dir / "security")
 
 
 def keep_private(data_dir: Path) -> None:

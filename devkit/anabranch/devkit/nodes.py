@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
+from anabranch.access.kafka import name_of_variable
 from anabranch.broker.settings.environment import ENVIRONMENT_PREFIX
 from anabranch.core.errors import AnabranchError
 
@@ -37,7 +38,11 @@ MEASURES: Final = ("scalableTopicLoadReportIntervalSeconds=0.5", "scalableTopicL
 # A node gets its credentials for Kafka from here, like Kafka's address. Those of the environment
 # are for another Kafka, for example in the shell of a role that `dev --secure` has made.
 _OF_A_KAFKA: Final = frozenset(
-    ENVIRONMENT_PREFIX + name for name in ("kafkaPropertiesFile", "KAFKA_PROPERTIES_FILE")
+    ENVIRONMENT_PREFIX + name
+    for name in (
+        *("kafkaPropertiesFile", "KAFKA_PROPERTIES_FILE"),
+        *("kafkaTokenProvider", "KAFKA_TOKEN_PROVIDER"),
+    )
 )
 _START_SECONDS_MAX: Final = 120.0
 _STOP_SECONDS_MAX: Final = 20.0
@@ -102,7 +107,11 @@ class NodeProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={k: v for k, v in os.environ.items() if k not in _OF_A_KAFKA},
+                env={
+                    name: value
+                    for name, value in os.environ.items()
+                    if name not in _OF_A_KAFKA and not name_of_variable(name)
+                },
                 # A Ctrl-C is for us, who then stop the nodes before their Kafka.
                 start_new_session=True,
             )

@@ -18,22 +18,13 @@ import secrets
 import shlex
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 import jwt
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -45,9 +36,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from anabranch.channel.kafka.acls import CLUSTER_RIGHTS, NODE_RIGHTS, RACK_RIGHTS
+from anabranch.channel.kafka.acls import KafkaAcls
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.security.acls import AclDifference, node_acls
 from anabranch.devkit.kafka.settings import Differences
 
 ADMIN: Final = "admin"  # the superuser, of Kafka too
@@ -64,7 +56,6 @@ _AUTHORITY_DAYS: Final = 3_650
 _EARLIER: Final = timedelta(minutes=5)  # clocks differ
 
 _Key = ec.EllipticCurvePrivateKey
-_CLUSTER: Final = "kafka-cluster"  # Kafka's name of itself in its ACLs
 _ANSWER_S_MAX: Final = 120.0  # nodes may take as long to start
 _LOOK_S: Final = 0.02
 
@@ -287,11 +278,21 @@ class DevSecurity:
         return self._admin.kafka_properties(self._authority)
 
     def let_nodes_in(self, bootstrap_servers: str, topic_prefix: str) -> None:
-        """Gives the nodes only the rights that they need on such a Kafka, which has started.
+        """Gives the nodes the rights that docs/topics.md names, and no others, on such a Kafka.
 
-        Raises KafkaRefusedError, KafkaUnreachableError.
+        It returns once Kafka applies them, at once if it has them already. Raises
+        KafkaRefusedError, KafkaUnreachableError.
         """
-        allow_node(bootstrap_servers, self.kafka_properties, f"User:{NODE}", topic_prefix)
+        connection = KafkaConnection(bootstrap_servers, self.kafka_properties, "anabranch-dev")
+        keeper = KafkaAcls(connection, f"{topic_prefix}wal")
+        wanted = node_acls(f"User:{NODE}", topic_prefix, makes_acls=True)
+        keeper.carry_out(AclDifference(missing=tuple(sorted(wanted))), _ANSWER_S_MAX)
+        deadline = time.monotonic() + _ANSWER_S_MAX
+        # Its controller has them; its broker follows.
+        while not wanted <= keeper.find(_ANSWER_S_MAX):
+            if time.monotonic() > deadline:
+                raise connection.unreachable("to give nodes their rights")
+            time.sleep(_LOOK_S)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -353,42 +354,3 @@ def make_role(folder: Path, role: str) -> Path:
 
 def _exports(named: dict[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in named.items())
-
-
-def allow_node(
-    bootstrap_servers: str, security: Mapping[str, str], principal: str, topic_prefix: str
-) -> None:
-    """Gives the rights that docs/topics.md names. Returns once Kafka applies them, at once if it
-    has them already.
-
-    `security` has the properties of a superuser of Kafka. Raises KafkaRefusedError,
-    KafkaUnreachableError.
-    """
-    connection = KafkaConnection(bootstrap_servers, security, "anabranch-dev")
-    admin = connection.admin()
-    prefixed, literal = ResourcePatternType.PREFIXED, ResourcePatternType.LITERAL
-    allow = AclPermissionType.ALLOW
-    rights = [
-        (ResourceType[kind], topic_prefix, prefixed, principal, "*", AclOperation[each], allow)
-        for kind, operations in NODE_RIGHTS.items()
-        for each in operations
-    ]
-    rights += [
-        (ResourceType.BROKER, _CLUSTER, literal, principal, "*", AclOperation[each], allow)
-        for each in (*RACK_RIGHTS, *CLUSTER_RIGHTS)
-    ]
-    doing = "to give nodes their rights"
-    deadline = time.monotonic() + _ANSWER_S_MAX
-    try:
-        bindings = [AclBinding(*each) for each in rights]
-        for future in admin.create_acls(bindings, request_timeout=_ANSWER_S_MAX).values():
-            future.result(_ANSWER_S_MAX)
-        # Its controller has them; its broker follows.
-        for each in rights:
-            asked = AclBindingFilter(*each)
-            while not admin.describe_acls(asked, request_timeout=_ANSWER_S_MAX).result():
-                if time.monotonic() > deadline:
-                    raise connection.unreachable(doing)
-                time.sleep(_LOOK_S)
-    except KafkaException as error:
-        raise connection.explained(error, doing) from None

@@ -13,9 +13,10 @@ from typing import Literal
 
 from anabranch.jars.errors import ChecksumMismatchError
 
-JarSet = Literal["kafka", "spark", "tools"]
+JarSet = Literal["kafka", "spark", "tools", "kafka-3.6", "kafka-4.0", "kafka-4.1"]
 JAR_SETS: tuple[JarSet, ...] = ("kafka", "spark")
 TEST_SETS: tuple[JarSet, ...] = ("tools",)  # Kafka's command-line tools, beside its own jars
+OLD_SETS: tuple[JarSet, ...] = ("kafka-3.6", "kafka-4.0", "kafka-4.1")  # for `make test-long`
 _CHECKSUMS = Path(__file__).with_name("checksums")
 _LINE = re.compile(r"([0-9a-f]{64}) ([\w.\-]+):([\w.\-]+):([\w.\-]+)")
 

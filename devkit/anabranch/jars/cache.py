@@ -18,7 +18,15 @@ from pathlib import Path
 
 from anabranch.core.errors import AnabranchError
 from anabranch.jars import ivy
-from anabranch.jars.artifacts import JAR_SETS, TEST_SETS, Artifact, JarSet, committed, verify
+from anabranch.jars.artifacts import (
+    JAR_SETS,
+    OLD_SETS,
+    TEST_SETS,
+    Artifact,
+    JarSet,
+    committed,
+    verify,
+)
 from anabranch.jars.errors import ChecksumMismatchError, JarsUnavailableError
 
 Fetch = Callable[[Sequence[Artifact], Path], None]
@@ -114,9 +122,9 @@ def _locked(cache: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Fetch every set, so that later commands find them there."""
+    """Fetch every set, so that later commands find them there; older Kafkas by the word `old`."""
     try:
-        for jar_set in (*JAR_SETS, *TEST_SETS):
+        for jar_set in (*JAR_SETS, *TEST_SETS, *(OLD_SETS if "old" in sys.argv[1:] else ())):
             resolve(jar_set)
     except AnabranchError as error:
         sys.stderr.write(f"{error}\n")

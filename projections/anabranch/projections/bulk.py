@@ -71,9 +71,7 @@ def bulk_load(
             place.timestamp_ms,
             counts,
             before.log_id,
-            sums.keys,
-            sums.check,
-            sums.form,
+            sums,
         )
         batch = new_batch()
         batch.put(META_KEY, encode_meta(meta), store.families[Family.META])

@@ -111,25 +111,20 @@ def verified_meta(store: Store, path: Path, loaded: Meta | None = None) -> Meta:
         return meta
     for family in set(Family).difference(ENTITIES):  # no sum tells of a block that is damaged there
         deque(store.chunks(family, CHUNK), maxlen=0)
-    if raw_sums(store) == meta.sums:
+    kept = meta.sums
+    if raw_sums(store) == kept:
         return meta
     found = examine(store, drop_strays=False)
     if found.strays:  # a newer release's, as after a downgrade
         key = found.strays[0].key
         raise ViewDamagedError(path, f"{key!r} is no state that this release knows")
-    if found.sums.keys != meta.keys or (meta.form == FORM and found.sums != meta.sums):
+    if found.sums.keys != kept.keys or (kept.form == FORM and found.sums != kept):
         raise ViewDamagedError(
             path,
-            f"of the {meta.keys} keys that were stored it has {found.sums.keys}, or other values "
+            f"of the {kept.keys} keys that were stored it has {found.sums.keys}, or other values "
             "than were stored",
         )
-    meta = msgspec.structs.replace(
-        meta,
-        digest=to_hex(found.digest),
-        keys=found.sums.keys,
-        check=found.sums.check,
-        form=FORM,
-    )
+    meta = msgspec.structs.replace(meta, digest=to_hex(found.digest), sums=found.sums)
     batch = new_batch()
     batch.put(META_KEY, encode_meta(meta), store.families[Family.META])
     store.write(batch)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.channel.snapshots.state_sums import FORM, StateSums
+from anabranch.channel.snapshots.state_sums import StateSums
 from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.store import Family, Store
 
@@ -24,14 +24,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
     timestamp_ms: int = 0  # the log's, of the last entry folded
     counts: dict[str, int] = {}  # broker -> units that name it as their broker
     log_id: str = ""  # the folded log's id; "" until the view is told
-    keys: int = 0  # and the next two: the sums of what is stored (`channel.snapshots.state_sums`)
-    check: int = 0
-    form: int = FORM
-
-    @property
-    def sums(self) -> StateSums:
-        """The sums of the stored rows."""
-        return StateSums(self.keys, self.check, self.form)
+    sums: StateSums = StateSums()  # of the stored rows
 
 
 _decoder: Final = msgspec.msgpack.Decoder(Meta)

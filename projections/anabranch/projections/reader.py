@@ -1,9 +1,8 @@
 """The stored state and the queries on it, with the changes of the running batch laid on top.
 
 Decoded entities are kept in a bounded cache, topics by their number of segments. Changes in a batch
-stay in it until the batch is written. Sessions, the cluster's settings, leadership and placement
-policies, which every verdict or assignment asks for, and overrides of settings are few and stay in
-memory.
+stay in it until the batch is written. Sessions, the cluster's settings and leadership, which every
+verdict or assignment asks for, are few and stay in memory.
 """
 
 from __future__ import annotations
@@ -14,30 +13,12 @@ from itertools import islice
 from typing import Final
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.entities.archive import Archive, archive_key
 from anabranch.core.entities.cluster import Cluster
-from anabranch.core.entities.override import OVERRIDES_PREFIX, SettingOverride, override_key
-from anabranch.core.entities.permission import PERMISSIONS_PREFIX, Permission, permission_key
-from anabranch.core.entities.placement_policy import (
-    PLACEMENTS_PREFIX,
-    PlacementPolicy,
-    PolicyKind,
-    policy_key,
-)
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX, Permission
 from anabranch.core.entities.session import Session
-from anabranch.core.entities.subscription import Subscription
-from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
-from anabranch.core.log.records import (
-    CLUSTER_KEY,
-    namespace_key,
-    session_key,
-    subscription_key,
-    tenant_key,
-    topic_key,
-)
-from anabranch.core.log.state import Entity
+from anabranch.core.log.state import Entity, StateQueries
 from anabranch.core.ring import after_bundles, split_bundle_name
 from anabranch.projections.owners import groups_of
 from anabranch.projections.store import Family, Store, family_of
@@ -45,13 +26,10 @@ from anabranch.projections.store import Family, Store, family_of
 # Decoded entities, of about 500 bytes each: 20,000 topics in use, each with a subscription.
 RECENT_MAX: Final = 40_000
 SEGMENTS_MAX: Final = 40_000  # in the topics among them, about 400 bytes each
-_SESSIONS: Final = session_key("")
-_TENANTS: Final = tenant_key("")
-_TOPICS: Final = topic_key("")
 
 
-class StoredState:
-    """`core.log.state.StateQueries` over a store. Called from one thread.
+class StoredState(StateQueries):
+    """The state over a store. Called from one thread.
 
     The queries that no verdict depends on (`units_of`, `unit_count`, `unsettled`,
     `restless_topics`) are for between batches: they show the stored state.
@@ -73,26 +51,13 @@ class StoredState:
         # The stored rows add this to digest and sums, for some of the recent keys.
         self._hashes: dict[str, tuple[int, int]] = {}
         self._counts: dict[str, int] = {}
-        self._sessions: dict[str, Session] = {}
-        for key, entity in self._range(_SESSIONS):
-            if isinstance(entity, Session):
-                self._sessions[key.removeprefix(_SESSIONS)] = entity
-        self._placements: dict[str, PlacementPolicy] = {}
-        for key, entity in self._range(PLACEMENTS_PREFIX):
-            if isinstance(entity, PlacementPolicy):
-                self._placements[key] = entity
-        self._overrides: dict[str, SettingOverride] = {}
-        for key, entity in self._range(OVERRIDES_PREFIX):
-            if isinstance(entity, SettingOverride):
-                self._overrides[key] = entity
-        cluster = self._entity(CLUSTER_KEY)
-        self._cluster = cluster if isinstance(cluster, Cluster) else None
-        leadership = self._entity(LEADERSHIP)
-        self._leadership = leadership if isinstance(leadership, Unit) else None
+        self._sessions = dict(super().sessions())
+        self._cluster = super().cluster()
+        self._leadership = super().unit(LEADERSHIP)
 
     # --- single entities ----------------------------------------------------------------
 
-    def _entity(self, key: str) -> Entity | None:
+    def entity(self, key: str) -> Entity | None:
         found = self._recent.get(key)
         if found is None and key not in self._recent:
             value = self._store.get(family_of(key), key.encode())
@@ -129,7 +94,7 @@ class StoredState:
     def unit(self, name: str) -> Unit | None:
         if name == LEADERSHIP:
             return self._leadership
-        found = self._entity(name)
+        found = self.entity(name)  # nearly every verdict asks
         return found if isinstance(found, Unit) else None
 
     def session(self, broker: str) -> Session | None:
@@ -138,56 +103,19 @@ class StoredState:
     def cluster(self) -> Cluster | None:
         return self._cluster
 
-    def tenant(self, name: str) -> Tenant | None:
-        found = self._entity(tenant_key(name))
-        return found if isinstance(found, Tenant) else None
-
-    def archive(self, name: str) -> Archive | None:
-        found = self._entity(archive_key(name))
-        return found if isinstance(found, Archive) else None
-
-    def namespace(self, name: str) -> NamespaceInfo | None:
-        found = self._entity(namespace_key(name))
-        return found if isinstance(found, NamespaceInfo) else None
-
-    def topic(self, name: str) -> ScalableTopic | None:
-        found = self._entity(topic_key(name))
-        return found if isinstance(found, ScalableTopic) else None
-
-    def subscription(self, topic: str, name: str) -> Subscription | None:
-        found = self._entity(subscription_key(topic, name))
-        return found if isinstance(found, Subscription) else None
-
-    def permission(self, scope: str, role: str) -> Permission | None:
-        found = self._entity(permission_key(scope, role))
-        return found if isinstance(found, Permission) else None
-
-    def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None:
-        return self._placements.get(policy_key(kind, name))
-
-    def override(self, setting: str) -> SettingOverride | None:
-        return self._overrides.get(override_key(setting))
-
     # --- ranges -------------------------------------------------------------------------
 
-    def _range(self, prefix: str) -> Iterator[tuple[str, Entity]]:
-        """Entities whose key starts with `prefix`, in order, the running batch included."""
+    def entities_of(self, prefix: str) -> Iterator[tuple[str, Entity]]:
         if self._before:
-            yield from self._range_in_batch(prefix)
+            yield from super().entities_of(prefix)
             return
         recent = self._recent
         for key, value in self._store.rows(family_of(prefix), prefix.encode()):
             name = key.decode()
             yield name, recent.get(name) or decode_entity(value)
 
-    def _range_in_batch(self, prefix: str) -> Iterator[tuple[str, Entity]]:
-        for name in self._keys(prefix):
-            entity = self._entity(name)
-            if entity is not None:
-                yield name, entity
-
-    def _keys(self, prefix: str) -> Iterator[str]:
-        """Keys that start with `prefix`, in order, the running batch included."""
+    def keys(self, prefix: str) -> Iterator[str]:
+        """Any prefix will do; the running batch is included."""
         stored = (key.decode() for key, _ in self._store.rows(family_of(prefix), prefix.encode()))
         if not self._before:
             yield from stored
@@ -198,70 +126,20 @@ class StoredState:
             if name not in self._before or self._recent[name] is not None:
                 yield name
 
-    def bundles(self, namespace: str) -> Iterator[tuple[str, Unit]]:
-        for name, entity in self._range(f"{namespace}/"):
-            if isinstance(entity, Unit):
-                yield name, entity
-
-    def namespaces(self, tenant: str) -> Iterator[str]:
-        start = len(namespace_key(""))
-        for key in self._keys(namespace_key(f"{tenant}/")):
-            yield key[start:]
-
-    def tenants(self) -> Iterator[str]:
-        for key in self._keys(_TENANTS):
-            yield key.removeprefix(_TENANTS)
-
-    def topics(self, namespace: str) -> Iterator[str]:
-        for key in self._keys(topic_key(f"{namespace}/")):
-            yield key.removeprefix(_TOPICS)
-
-    def topic_states(self, namespace: str) -> Iterator[tuple[str, ScalableTopic]]:
-        for key, entity in self._range(topic_key(f"{namespace}/")):
-            if isinstance(entity, ScalableTopic):
-                yield key.removeprefix(_TOPICS), entity
-
-    def subscriptions(self, topic: str) -> Iterator[tuple[str, Subscription]]:
-        prefix = subscription_key(topic, "")
-        for key, entity in self._range(prefix):
-            if isinstance(entity, Subscription):
-                yield key.removeprefix(prefix), entity
-
-    def permissions(self, scope: str) -> Iterator[tuple[str, Permission]]:
-        prefix = permission_key(scope, "")
-        for key, entity in self._range(prefix):
-            if isinstance(entity, Permission):
-                yield key.removeprefix(prefix), entity
-
-    def grants(self) -> Iterator[tuple[str, str, Permission]]:
-        for key, entity in self._range(PERMISSIONS_PREFIX):
-            if isinstance(entity, Permission):
-                scope, _, role = key.removeprefix(PERMISSIONS_PREFIX).partition(":")
-                yield scope, role, entity
-
-    def archives(self) -> Iterator[tuple[str, Archive]]:
-        for key, entity in self._range(archive_key("")):
-            if isinstance(entity, Archive):
-                yield key.partition(":")[2], entity
-
-    def placements(self, kind: PolicyKind) -> Iterator[tuple[str, PlacementPolicy]]:
-        prefix = policy_key(kind, "")
-        for key in sorted(key for key in self._placements if key.startswith(prefix)):
-            yield key.removeprefix(prefix), self._placements[key]
-
-    def overrides(self) -> Iterator[tuple[str, SettingOverride]]:
-        for key in sorted(self._overrides):
-            yield key.removeprefix(OVERRIDES_PREFIX), self._overrides[key]
-
     def sessions(self) -> Iterator[tuple[str, Session]]:
         yield from sorted(self._sessions.items())
+
+    def grants(self) -> Iterator[tuple[str, str, Permission]]:
+        for name, found in self._all(Permission, PERMISSIONS_PREFIX):
+            scope, _, role = name.partition(":")
+            yield scope, role, found
 
     def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
         """The live bundle that holds a hash; None when the namespace does not exist.
 
-        Names sort by lower end, so the bundle is the last live one that begins at or before the
-        hash; deleted parents, which stay until their tombstone, lie in between. One that the
-        running batch has made is not stored yet.
+        Names sort by lower end, and live bundles tile the ring, so it is the last live one that
+        begins at or before the hash; deleted parents, which stay until their tombstone, lie in
+        between. One that the running batch has made is not stored yet.
         """
         prefix = f"{namespace}/"
         last = after_bundles(namespace, hash32)
@@ -278,7 +156,7 @@ class StoredState:
                 return None
             unit = self._live(name)
             if unit is not None:
-                return (name, unit) if hash32 in split_bundle_name(name)[1] else None
+                return name, unit
             cursor.prev()
         self._store.check(cursor)
         return None
@@ -290,7 +168,6 @@ class StoredState:
     # --- indexes ------------------------------------------------------------------------
 
     def units_of(self, broker: str) -> Iterator[tuple[str, Unit]]:
-        """Units whose broker or source is this one."""
         needle = broker.encode()
         for group in groups_of(self._store, broker):
             if not group.endswith("/"):
@@ -306,11 +183,9 @@ class StoredState:
                         yield name, entity
 
     def unit_count(self, broker: str) -> int:
-        """Returns how many units name this broker as `broker`."""
         return self._counts.get(broker, 0)
 
     def unsettled(self) -> Iterator[tuple[str, Unit]]:
-        """Units in flight or deleted."""
         for key, _ in self._store.rows(Family.UNSETTLED):
             name = key.decode()
             unit = self.unit(name)
@@ -318,6 +193,5 @@ class StoredState:
                 yield name, unit
 
     def restless_topics(self) -> Iterator[str]:
-        """Topics for which a controller has something to do by itself, in order."""
         for key, _ in self._store.rows(Family.RESTLESS):
             yield key.decode()

@@ -21,8 +21,6 @@ from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.reader import Batch
 from anabranch.channel.snapshots.state_sums import StateSums, row_check
 from anabranch.core.entities.cluster import Cluster
-from anabranch.core.entities.override import SettingOverride
-from anabranch.core.entities.placement_policy import PlacementPolicy
 from anabranch.core.entities.session import Session
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.entities.unit import LEADERSHIP, UNSETTLED, Unit
@@ -30,7 +28,7 @@ from anabranch.core.fold import digests
 from anabranch.core.fold.digests import Digest
 from anabranch.core.fold.evolve import UNREADABLE, evolve
 from anabranch.core.log.outcome import Folded
-from anabranch.core.log.state import Change, Entity
+from anabranch.core.log.state import Entity
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
 from anabranch.projections.errors import ViewError, ViewLogError, ViewOffsetError
@@ -40,8 +38,6 @@ from anabranch.projections.frozen import FrozenView, decode_offset, encode_offse
 from anabranch.projections.meta import META_KEY, Meta, encode_meta
 from anabranch.projections.reader import SEGMENTS_MAX, StoredState
 from anabranch.projections.store import Family, Store, family_of, new_batch
-
-Listener = Callable[[tuple[Change, ...]], None]
 
 _CHANGES_MAX: Final = 10_000  # keys after which a batch is written: folding must not stop
 _FORGET_MAX: Final = 10_000  # keys looked at when a horizon is reached
@@ -63,7 +59,6 @@ class View(StoredState):
     def __init__(self, folder: ViewFolder) -> None:
         self._folder = folder
         self.strays: tuple[str, ...] = ()  # the snapshot's rows that are no state, in words
-        self._listeners: list[Listener] = []
         self._failed = False
         self._loaded: Meta | None = None
         super().__init__(Store(folder.current))
@@ -94,12 +89,12 @@ class View(StoredState):
         except BaseException:
             store.close()
             raise
-        self._next_offset = meta.next_offset
-        self._digest = Digest(int(meta.digest, 16))
-        self._horizon = meta.horizon
-        self._timestamp_ms = meta.timestamp_ms
+        self.next_offset = meta.next_offset  # the first WAL offset that is not folded yet
+        self.digest = Digest(int(meta.digest, 16))
+        self.horizon = meta.horizon  # the next offset of the newest snapshot known; -1 for none
+        self.timestamp_ms = meta.timestamp_ms  # the log's, of the last entry folded; 0 for none
+        self.log_id = meta.log_id  # Kafka's id of the folded topic; "" if it was not told yet
         self._counts = dict(meta.counts)
-        self._log_id = meta.log_id
         self._sums = meta.sums
         # The place to go on forgetting clean keys: an earlier process may not have reached the end.
         self._forget_from: bytes | None = b"" if meta.horizon >= 0 else None
@@ -129,40 +124,16 @@ class View(StoredState):
     def path(self) -> Path:
         return self._folder.path
 
-    @property
-    def next_offset(self) -> int:
-        """The first WAL offset that is not folded yet."""
-        return self._next_offset
-
-    @property
-    def digest(self) -> Digest:
-        return self._digest
-
-    @property
-    def horizon(self) -> int:
-        """The next offset of the newest snapshot known; -1 for none."""
-        return self._horizon
-
-    @property
-    def timestamp_ms(self) -> int:
-        """The log's timestamp of the last entry folded; 0 for none."""
-        return self._timestamp_ms
-
-    @property
-    def log_id(self) -> str:
-        """Kafka's id of the topic that was folded; "" if the view was not told yet."""
-        return self._log_id
-
     def belong_to(self, log_id: str, log: str) -> None:
         """The log that is folded from now on: an empty view adopts it, one that holds something
         must be of the same. Raises ViewLogError; `log` is the topic's name for its message.
         """
         self._check()
-        if log_id == self._log_id:
+        if log_id == self.log_id:
             return
-        if self._next_offset:
-            raise ViewLogError(self.path, self._log_id, log_id, log)
-        self._log_id = log_id
+        if self.next_offset:
+            raise ViewLogError(self.path, self.log_id, log_id, log)
+        self.log_id = log_id
         self._write_meta()
 
     # --- the fold -----------------------------------------------------------------------
@@ -179,7 +150,7 @@ class View(StoredState):
         self._check()
         folded: list[Folded] = []
         touched: dict[str, int] = {}
-        next_offset = self._next_offset
+        next_offset = self.next_offset
         # Until the write, memory is ahead of the store: any error ends the view.
         self._failed = True
         for entry in entries:
@@ -199,12 +170,10 @@ class View(StoredState):
             if len(touched) >= _CHANGES_MAX or self._segments >= 2 * SEGMENTS_MAX:
                 break
         if folded:
-            self._next_offset = next_offset
-            self._timestamp_ms = max(self._timestamp_ms, folded[-1].timestamp_ms)
+            self.next_offset = next_offset
+            self.timestamp_ms = max(self.timestamp_ms, folded[-1].timestamp_ms)
             self._write(touched)
         self._failed = False
-        if touched:
-            self._tell(tuple((key, self._recent[key]) for key in touched))
         self._trim()
         self._forget(_FORGET_SOME)
         return folded
@@ -218,7 +187,7 @@ class View(StoredState):
 
     def _change(self, key: str, after: Entity | None) -> None:
         if key not in self._before:
-            before = self._before[key] = self._entity(key)
+            before = self._before[key] = self.entity(key)
             if before is None and isinstance(after, Unit):
                 insort(self._born.setdefault(key.rpartition("/")[0], []), key)
         self._recent[key] = after
@@ -231,19 +200,12 @@ class View(StoredState):
             self._cluster = after
         elif isinstance(after, ScalableTopic):
             self._weigh(key, after)
-        elif isinstance(after, PlacementPolicy):
-            self._placements[key] = after
-        elif isinstance(after, SettingOverride):
-            self._overrides[key] = after
-        elif after is None:
-            self._placements.pop(key, None)
-            self._overrides.pop(key, None)
 
     def _write(self, touched: dict[str, int]) -> None:
         batch = new_batch()
         families = self._store.families
         hashes = self._hashes
-        digest = int(self._digest)
+        digest = int(self.digest)
         keys, check = self._sums.keys, self._sums.check
         named: owners.Changes = Counter()
         changed, units = families[Family.CHANGED], families[Family.UNITS]
@@ -283,7 +245,7 @@ class View(StoredState):
             batch.put(name, encode_offset(touched[key]), changed)
         owners.adjust(self._store, batch, named)
         self._count(named)
-        self._digest = Digest(digest % (1 << 128))
+        self.digest = Digest(digest % (1 << 128))
         self._sums = StateSums(keys, check)
         batch.put(META_KEY, encode_meta(self._meta()), families[Family.META])
         self._store.write(batch)
@@ -311,38 +273,19 @@ class View(StoredState):
 
     def _meta(self) -> Meta:
         return Meta(
-            self._next_offset,
-            digests.to_hex(self._digest),
-            self._horizon,
-            self._timestamp_ms,
+            self.next_offset,
+            digests.to_hex(self.digest),
+            self.horizon,
+            self.timestamp_ms,
             self._counts,
-            self._log_id,
-            self._sums.keys,
-            self._sums.check,
-            self._sums.form,
+            self.log_id,
+            self._sums,
         )
 
     def _write_meta(self) -> None:
         batch = new_batch()
         batch.put(META_KEY, encode_meta(self._meta()), self._store.families[Family.META])
         self._store.write(batch)
-
-    # --- listeners ----------------------------------------------------------------------
-
-    def subscribe(self, listener: Listener) -> None:
-        """Calls `listener` after each batch that changed something, once the batch is stored. The
-        listener gets every changed key with its present entity (None: gone). After a bulk load it
-        gets an empty tuple: anything may have changed.
-        """
-        self._listeners.append(listener)
-
-    def unsubscribe(self, listener: Listener) -> None:
-        """The inverse of `subscribe`."""
-        self._listeners.remove(listener)
-
-    def _tell(self, changes: tuple[Change, ...]) -> None:
-        for listener in tuple(self._listeners):
-            listener(changes)
 
     # --- snapshots ----------------------------------------------------------------------
 
@@ -367,17 +310,16 @@ class View(StoredState):
         if loaded.meta != self._meta():
             place = loaded.meta.next_offset
             raise ViewError(f"the view in {self.path} did not keep its place {place}")
-        self._tell(())
 
     def freeze(self) -> FrozenView:
         """The state at this offset: the changes since the horizon. Any thread may read it."""
         return FrozenView(
             self._store,
-            self._horizon,
-            self._next_offset,
-            self._digest,
+            self.horizon,
+            self.next_offset,
+            self.digest,
             self._sums,
-            self._timestamp_ms,
+            self.timestamp_ms,
         )
 
     def horizon_reached(self, next_offset: int) -> None:
@@ -387,14 +329,14 @@ class View(StoredState):
         that this view has not reached itself.
         """
         self._check()
-        if next_offset <= self._horizon:
+        if next_offset <= self.horizon:
             return
-        if next_offset > self._next_offset:
+        if next_offset > self.next_offset:
             raise ViewOffsetError(
                 f"the snapshot at offset {next_offset} is ahead of the view in {self.path}, which "
-                f"has folded the log up to {self._next_offset}: read the log first"
+                f"has folded the log up to {self.next_offset}: read the log first"
             )
-        self._horizon = next_offset
+        self.horizon = next_offset
         self._write_meta()
         self._forget_again = self._forget_from is not None
         self._forget_from = self._forget_from or b""
@@ -407,7 +349,7 @@ class View(StoredState):
         rows = self._store.slice(Family.CHANGED, self._forget_from, limit)
         batch = new_batch()
         for name, offset in rows:
-            if decode_offset(offset) < self._horizon:
+            if decode_offset(offset) < self.horizon:
                 batch.delete(name, self._store.families[Family.CHANGED])
         self._store.write(batch)
         if len(rows) == limit:

@@ -29,10 +29,6 @@ _BODIES: Final = tuple(
     (re.compile(path), fields)
     for path, fields in (
         (rb"/lookup/v2/topic/.*", _LOOKUP),
-        (
-            rb"/admin/v2/clusters/[^/]*/?",
-            {**_BROKER, "serviceUrl": _WEB, "serviceUrlTls": _WEB_TLS},
-        ),
         (rb"/admin/v2/brokers/leaderBroker", {"serviceUrl": _ANY_WEB}),
         (rb"/admin/v2/brokers/status", {"serviceUrl": _BINARY, "serviceUrlTls": _BINARY_TLS}),
         (

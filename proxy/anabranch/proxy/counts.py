@@ -2,7 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from anabranch.broker.metrics.shown import ShownValues
+
+_SHOWN: Final = {  # by attribute
+    "connections": (
+        "pulsar_proxy_new_connections",
+        "Connections that clients have made to the binary port.",
+    ),
+    "commands": ("anabranch_proxy_commands", "Commands of clients that were passed on to nodes."),
+    "refusals": (
+        "anabranch_proxy_refusals",
+        "Commands refused by the proxy itself: no node answered, or a limit.",
+    ),
+    "lost_links": (
+        "anabranch_proxy_lost_node_connections",
+        "Connections to nodes that ended before those of their clients.",
+    ),
+    "http_requests": (
+        "anabranch_proxy_http_requests",
+        "HTTP requests that were passed on to nodes.",
+    ),
+    "http_failures": (
+        "anabranch_proxy_http_failures",
+        "HTTP requests without a whole answer from a node.",
+    ),
+}
 
 
 class ProxyCounts(ShownValues):
@@ -10,42 +37,10 @@ class ProxyCounts(ShownValues):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connections = 0
-        self.commands = 0
-        self.refusals = 0
-        self.lost_links = 0
-        self.http_requests = 0
-        self.http_failures = 0
+        self.connections = self.commands = self.refusals = self.lost_links = 0
+        self.http_requests = self.http_failures = 0
 
     def register(self) -> None:
         """Shows the counts."""
-        self.total(
-            "pulsar_proxy_new_connections",
-            "Connections that clients have made to the binary port.",
-            lambda: self.connections,
-        )
-        self.total(
-            "anabranch_proxy_commands",
-            "Commands of clients that were passed on to nodes.",
-            lambda: self.commands,
-        )
-        self.total(
-            "anabranch_proxy_refusals",
-            "Commands refused by the proxy itself: no node answered, or a limit.",
-            lambda: self.refusals,
-        )
-        self.total(
-            "anabranch_proxy_lost_node_connections",
-            "Connections to nodes that ended before those of their clients.",
-            lambda: self.lost_links,
-        )
-        self.total(
-            "anabranch_proxy_http_requests",
-            "HTTP requests that were passed on to nodes.",
-            lambda: self.http_requests,
-        )
-        self.total(
-            "anabranch_proxy_http_failures",
-            "HTTP requests without a whole answer from a node.",
-            lambda: self.http_failures,
-        )
+        for count, (name, meaning) in _SHOWN.items():
+            self.total(name, meaning, partial(getattr, self, count))

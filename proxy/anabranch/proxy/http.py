@@ -15,20 +15,25 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.http.errors import answer as answer_to
 from anabranch.broker.http.errors import refusal
-from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
+from anabranch.broker.http.guards.authentication import (
+    AuthenticationMiddleware,
+    host_of,
+    principal_of,
+)
 from anabranch.broker.http.guards.connections import NOSNIFF
-from anabranch.broker.http.guards.origins import behind_origins
+from anabranch.broker.http.guards.origins import OriginMiddleware
 from anabranch.broker.http.guards.requests import GuardMiddleware
-from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.node_http import (
+    CannotBeSentError,
     Header,
     NodeAnswer,
     NodeLostError,
@@ -99,8 +104,7 @@ class _Forwarding:
             found = await self._asked(await _request(scope, receive, asker))
         except OperationError as error:
             self._counts.http_failures += 1
-            is_lost = isinstance(error, NodeLostError)
-            told = refusal(502, str(error)) if is_lost else answer_to(error)
+            told = answer_to(error)
             await told(scope, receive, send)
             return
         try:
@@ -110,7 +114,7 @@ class _Forwarding:
             self._counts.http_failures += 1
             _log.warning("proxy.answer_cut", node=found.address, why=str(error))
         finally:
-            self._nodes.http.give_back(found)
+            await found.close()
 
     def _asker(self, scope: Scope) -> str | None:
         """For whom a node is asked; None where it is told of nobody.
@@ -138,14 +142,14 @@ class _Forwarding:
             if hop == _HOPS_MAX:
                 break
             if scheme != self._scheme:
-                self._nodes.http.give_back(found)
+                await found.close()
                 raise UnavailableError(
                     f"node {found.address} sends this on to {scheme}://{there}, and this proxy "
                     f"asks nodes by {self._scheme}://; give all nodes ports of that kind"
                 )
-            await self._nodes.http.whole(found)
+            await found.whole()
             found = await self._of(there, request)
-        self._nodes.http.give_back(found)
+        await found.close()
         raise UnavailableError(f"nodes redirected {_HOPS_MAX} times: no owner is known; try again")
 
     async def _of_any(self, request: NodeRequest) -> NodeAnswer:
@@ -167,7 +171,7 @@ class _Forwarding:
     async def _of(self, address: str, request: NodeRequest) -> NodeAnswer:
         try:
             found = await self._nodes.http.ask(address, request)
-        except NotLetInError:
+        except (NotLetInError, CannotBeSentError):
             raise  # it may be on account of this one client, so the node is no worse off
         except OperationError as error:
             self._nodes.web.failed(address, str(error))
@@ -178,21 +182,17 @@ class _Forwarding:
     async def _tell(self, found: NodeAnswer, scope: Scope, receive: Receive, send: Send) -> None:
         fields = self._addresses.fields_of(_path(scope)) if found.status == _OK else None
         dropped = _OF_ONE_HOP | _named_in(found.headers) | {NOSNIFF[0]}  # the server says it
-        chunks = found.chunks(self._nodes.http.answer_s_max)
-        told: bytes | None = None
-        if fields is not None:
-            told = self._addresses.in_body(await _bounded(chunks), fields)
-            dropped |= {b"content-length"}
-        elif found.is_whole:
-            told = found.at_once()
+        if fields is None:
+            headers = [each for each in found.headers if each[0] not in dropped]
+            await send({"type": "http.response.start", "status": found.status, "headers": headers})
+            await _stream(found, receive, send)
+            return
+        told = self._addresses.in_body(await _bounded(found.chunks()), fields)
+        dropped |= {b"content-length"}
         headers = [each for each in found.headers if each[0] not in dropped]
-        if fields is not None and told is not None:
-            headers.append((b"content-length", str(len(told)).encode()))
+        headers.append((b"content-length", str(len(told)).encode()))
         await send({"type": "http.response.start", "status": found.status, "headers": headers})
-        if told is None:
-            await _stream(found, chunks, receive, send)
-        else:
-            await send({"type": "http.response.body", "body": told})
+        await send({"type": "http.response.body", "body": told})
 
 
 async def _request(scope: Scope, receive: Receive, asker: str | None) -> NodeRequest:
@@ -207,7 +207,10 @@ async def _request(scope: Scope, receive: Receive, asker: str | None) -> NodeReq
         before = said[_FORWARDED][:_FORWARDED_BYTES_MAX] + b", " if _FORWARDED in said else b""
         kept.append((_FORWARDED, before + str(client[0]).encode()))
     has_body = b"content-length" in said or b"transfer-encoding" in said
-    body = await _body(receive) if has_body else b""
+    try:
+        body = await Request(scope, receive).body() if has_body else b""
+    except ClientDisconnect:
+        raise UnavailableError("the client has gone") from None
     query: bytes = scope["query_string"]
     target = _path(scope) + (b"?" + query if query else b"")
     return NodeRequest(scope["method"], target, kept, body, asker)
@@ -216,17 +219,6 @@ async def _request(scope: Scope, receive: Receive, asker: str | None) -> NodeReq
 def _path(scope: Scope) -> bytes:
     path: bytes = scope["raw_path"]
     return path
-
-
-async def _body(receive: Receive) -> bytes:
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise UnavailableError("the client has gone")
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(parts)
 
 
 def _named_in(headers: list[Header]) -> frozenset[bytes]:
@@ -255,15 +247,12 @@ async def _bounded(chunks: AsyncIterator[bytes]) -> bytes:
     return body
 
 
-async def _stream(
-    found: NodeAnswer, chunks: AsyncIterator[bytes], receive: Receive, send: Send
-) -> None:
+async def _stream(found: NodeAnswer, receive: Receive, send: Send) -> None:
     """A node is read no further for a client that has gone."""
     gone = supervised(_disconnected(receive), "client gone")
     try:
-        async for chunk in chunks:
+        async for chunk in found.chunks():
             if gone.done():
-                found.end()
                 return
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
     finally:
@@ -332,4 +321,4 @@ def create_proxy_app(
     served: ASGIApp = GuardMiddleware(forwarding, limits)
     if authenticator is not None:
         served = AuthenticationMiddleware(served, authenticator)
-    return _OwnPaths(behind_origins(served, site), nodes, counts.registry)
+    return _OwnPaths(OriginMiddleware(served, site), nodes, counts.registry)

@@ -16,6 +16,7 @@ from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
+from anabranch.wire.shared_reads import SCRATCH_BYTES, SharedReads
 
 LINK_LIMITS: Final = ConnectionLimits(
     frame_bytes_max=LIST_FRAME_BYTES_MAX,  # whatever clients may send
@@ -61,8 +62,6 @@ class LinkOwner(Protocol):
 class NodeLink(ClientConnection):
     """One client's connection to one node."""
 
-    piece_bytes_max = PIECE_BYTES_MAX
-
     def __init__(self, owner: LinkOwner, node: str) -> None:
         super().__init__(limits=LINK_LIMITS)
         self.node = node  # host:port
@@ -71,8 +70,13 @@ class NodeLink(ClientConnection):
         self.farewell: CommandError | None = None  # of a node that says why it ends the link
         self._owner = owner
         self._ids = itertools.count(OWN_IDS)
+        self.piece_bytes = PIECE_BYTES_MAX  # the most that is read at once
         self._is_judged = False  # the frame that has begun: it is no list, or one that is taken
         self._list: asyncio.Future[bytes | bytearray] | None = None
+
+    def reads(self) -> asyncio.BaseProtocol:
+        """Returns the protocol that takes received bytes from the event loop, in pieces."""
+        return _Pieces(self)
 
     @property
     def unsent(self) -> int:
@@ -87,6 +91,7 @@ class NodeLink(ClientConnection):
         taken: asyncio.Future[bytes | bytearray] = self._loop.create_future()
         self._list = taken
         self._is_judged = True
+        self.piece_bytes = SCRATCH_BYTES
         if self.closed.done():  # and nobody else would tell it
             taken.cancel()
         self.go_on(_LIST)
@@ -126,6 +131,7 @@ class NodeLink(ClientConnection):
         if taken is None:
             super().arrived(data)
             return
+        self.piece_bytes = PIECE_BYTES_MAX
         self.hold(_LIST)
         if not taken.done():
             taken.set_result(data)
@@ -151,3 +157,14 @@ class NodeLink(ClientConnection):
         if self._list is not None:
             self._list.cancel()
         self._owner.link_ended(self, reason)
+
+
+class _Pieces(SharedReads):
+    """Reads no more at once than the link allows."""
+
+    def __init__(self, link: NodeLink) -> None:
+        super().__init__(link)
+        self._link = link
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return super().get_buffer(sizehint)[: self._link.piece_bytes]

@@ -131,7 +131,7 @@ class KnownNodes:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self.access.stop()
-        self.http.close()
+        await self.http.close()
 
     @property
     def known(self) -> int:
@@ -213,7 +213,7 @@ class KnownNodes:
         """The body of the node's answer; empty if there is none that is of use."""
         try:
             answer = await self.http.ask(address, NodeRequest("GET", _ADDRESSES, asker=_LOOKING))
-            body = await self.http.whole(answer)
+            body = await answer.whole()
             if answer.status in (UNAUTHORIZED, _FORBIDDEN):  # the proxy shows nothing, or is none
                 raise NotLetInError(f"node {address} does not answer this proxy: {reason_in(body)}")
         except OperationError as error:

@@ -11,7 +11,7 @@ from anabranch.proxy.session import ClientSession, SessionParts
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandConnect, ServerError
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
-from anabranch.wire.server.admission import Admission
+from anabranch.wire.server.identity import Admission
 from anabranch.wire.server.server import Peer, Routes, WireServer
 
 _LOOK_S: Final = 0.02

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
-
 from anabranch.broker.settings.broker_client import BrokerClientFields, NodeTokenFields
-from anabranch.broker.settings.changes import SettingFields
 from anabranch.broker.settings.environment import variable_of
+from anabranch.broker.settings.fields import SettingFields, field
 from anabranch.broker.settings.ports import PortFields, PortNames, listed_words
 from anabranch.broker.settings.security import TOKEN, AuthenticationFields, TokenFields
 from anabranch.broker.settings.sources import read_settings, written_name
@@ -37,7 +35,54 @@ BINARY, BINARY_TLS = "service_port", "service_port_tls"
 PROXY_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
 _SCHEMES: Final = {WEB: _PLAIN, WEB_TLS: _SECURE, BINARY: "pulsar", BINARY_TLS: "pulsar+ssl"}
 
-PORTS: Final = PortFields.model_validate({})  # a node's defaults
+PORTS: Final = PortFields.of({})  # a node's defaults
+
+
+def addresses_in(url: str) -> tuple[str, ...]:
+    """The addresses of a list of nodes, each host:port. Raises ValueError.
+
+    >>> addresses_in("http://one:8080,two:8080/")
+    ('one:8080', 'two:8080')
+    """
+    if not url.strip():
+        return ()
+    scheme, sep, rest = url.strip().partition("://")
+    if not sep or scheme not in (_PLAIN, _SECURE):
+        raise ValueError("write http://host:port,host:port, or https:// of those with TLS")
+    found = tuple(dict.fromkeys(listed_words(rest.rstrip("/"))))
+    for each in found:
+        if not _is_address(each):
+            raise ValueError(f"{each!r} is not an address: write host:port")
+    return found
+
+
+def _nodes_fault(value: str) -> str:
+    try:
+        addresses_in(value)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _address_fault(value: str) -> str:
+    if _HOST.fullmatch(value) or _urls_in(value):
+        return ""
+    return "write a host name, or URLs: pulsar://host:port,http://host:port"
+
+
+def _urls_in(text: str) -> dict[str, str]:
+    """host:port by scheme; empty where the text is not a list of URLs of different schemes."""
+    found: dict[str, str] = {}
+    for each in listed_words(text):
+        scheme, _, address = each.partition("://")
+        if scheme not in _SCHEMES.values() or scheme in found or not _is_address(address):
+            return {}
+        found[scheme] = address
+    return found
+
+
+def _is_address(text: str) -> bool:
+    return bool(_ADDRESS.fullmatch(text)) and 0 < (urlsplit(f"//{text}").port or 0) <= PORT_MAX
 
 
 class ProxySettings(
@@ -45,83 +90,66 @@ class ProxySettings(
 ):
     """All that a proxy goes by: groups that a node has, too, and its own."""
 
-    broker_web_service_url: str = Field(
+    broker_web_service_url: str = field(
         "",
-        alias="brokerWebServiceURL",
+        name="brokerWebServiceURL",
+        check=_nodes_fault,
         description="HTTP ports of some nodes, http://host:port,host:port, or https:// for those "
         "with TLS. The proxy finds the other nodes by them.",
     )
-    cluster_name: str = Field(
+    cluster_name: str = field(
         "standalone", min_length=1, description="Name of the cluster, as the metrics have it."
     )
-    advertised_address: str = Field(
-        default_factory=socket.gethostname,
+    advertised_address: str = field(
+        computed=socket.gethostname,
+        check=_address_fault,
         description="Host name by which clients reach this proxy, or a load balancer before it; "
         "the host's own if left. Where clients use other ports, URLs: "
         "pulsar://host:port,http://host:port, with pulsar+ssl:// and https:// for TLS.",
     )
-    web_service_port: int | None = Field(
+    web_service_port: int | None = field(
         8080,
         ge=0,
         le=PORT_MAX,
         description="Port of look-ups and administration; 0: any free one; empty: none without "
         "TLS.",
     )
-    web_service_port_tls: int | None = Field(
+    web_service_port_tls: int | None = field(
         None,
         ge=0,
         le=PORT_MAX,
         description="As webServicePort, with TLS; 0: any free one; empty: none.",
     )
-    service_port: int | None = Field(
+    service_port: int | None = field(
         6650,
         ge=0,
         le=PORT_MAX,
         description="Port of the binary protocol, which clients speak; 0: any free one; empty: "
         "none without TLS.",
     )
-    service_port_tls: int | None = Field(
+    service_port_tls: int | None = field(
         None,
         ge=0,
         le=PORT_MAX,
         description="As servicePort, with TLS; 0: any free one; empty: none.",
     )
 
-    @field_validator(*PROXY_PORTS, mode="before")
-    @classmethod
-    def _none(cls, value: object) -> object:
-        return None if value == "" else value
-
-    @field_validator("broker_web_service_url")
-    @classmethod
-    def _web(cls, value: str) -> str:
-        addresses_in(value)
-        return value
-
-    @field_validator("advertised_address")
-    @classmethod
-    def _advertised(cls, value: str) -> str:
-        if not _HOST.fullmatch(value) and not _urls_in(value):
-            raise ValueError("write a host name, or URLs: pulsar://host:port,http://host:port")
-        return value
-
     @property
     def tls(self) -> TlsFields:
         """A node's, without certificates of clients: a token says who somebody is."""
-        return TlsFields.model_validate(self, from_attributes=True)
+        return TlsFields.part_of(self)
 
     @property
     def authentication(self) -> AuthenticationFields:
         """A node's, by tokens alone, which need nothing but a key at the edge of a network."""
-        found = AuthenticationFields.model_validate(self, from_attributes=True)
-        return found.model_copy(update={"authentication_providers": TOKEN})
+        return AuthenticationFields.part_of(self).but({"authentication_providers": TOKEN})
 
     @property
     def broker_client(self) -> BrokerClientFields:
         """A node's, by a token, which can change while links are open."""
-        found = BrokerClientFields.model_validate(self, from_attributes=True)
+        found = BrokerClientFields.part_of(self)
         plugin = TOKEN if self.broker_client_authentication_parameters else ""
-        return found.model_copy(update={"broker_client_authentication_plugin": plugin})
+        return found.but({"broker_client_authentication_plugin": plugin})
 
     def url_of(self, field: str) -> str:
         """The URL by which clients reach the port of that field; "" for a port that is off."""
@@ -150,39 +178,6 @@ def load_proxy_settings(
     """Settings from all three sources, as a node's. Raises SettingsError."""
     own = {name: value for name, value in environment.items() if name != _OF_THE_IMAGE}
     return read_settings(ProxySettings, file, own, overrides, _contradictions)
-
-
-def addresses_in(url: str) -> tuple[str, ...]:
-    """The addresses of a list of nodes, each host:port. Raises ValueError.
-
-    >>> addresses_in("http://one:8080,two:8080/")
-    ('one:8080', 'two:8080')
-    """
-    if not url.strip():
-        return ()
-    scheme, sep, rest = url.strip().partition("://")
-    if not sep or scheme not in (_PLAIN, _SECURE):
-        raise ValueError("write http://host:port,host:port, or https:// of those with TLS")
-    found = tuple(dict.fromkeys(listed_words(rest.rstrip("/"))))
-    for each in found:
-        if not _is_address(each):
-            raise ValueError(f"{each!r} is not an address: write host:port")
-    return found
-
-
-def _urls_in(text: str) -> dict[str, str]:
-    """host:port by scheme; empty where the text is not a list of URLs of different schemes."""
-    found: dict[str, str] = {}
-    for each in listed_words(text):
-        scheme, _, address = each.partition("://")
-        if scheme not in _SCHEMES.values() or scheme in found or not _is_address(address):
-            return {}
-        found[scheme] = address
-    return found
-
-
-def _is_address(text: str) -> bool:
-    return bool(_ADDRESS.fullmatch(text)) and 0 < (urlsplit(f"//{text}").port or 0) <= PORT_MAX
 
 
 def _contradictions(settings: ProxySettings) -> Iterator[tuple[tuple[str, ...], str]]:

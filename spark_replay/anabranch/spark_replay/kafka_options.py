@@ -14,6 +14,8 @@ from anabranch.core.errors import InvalidInputError
 
 _SAME: Final = frozenset(
     {
+        "client.dns.lookup",
+        "client.id",
         "security.protocol",
         "sasl.kerberos.service.name",
         "ssl.cipher.suites",
@@ -21,10 +23,11 @@ _SAME: Final = frozenset(
         "ssl.key.password",
     }
 )
+_TEXTS: Final = ("ca", "certificate", "key")
 _TRANSLATED: Final = frozenset(
     {
         *("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"),
-        *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
+        *(f"ssl.{what}.{form}" for what in _TEXTS for form in ("location", "pem")),
     }
 )
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -59,14 +62,14 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
         java["sasl.mechanism"] = mechanism
         java["sasl.jaas.config"] = _login(mechanism, *login)
     # The texts themselves, because a cluster's workers may lack the files.
-    if properties.get("ssl.ca.location"):
-        certificates = _text(properties, "ssl.ca.location")
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": certificates}
-    if properties.get("ssl.certificate.location") or properties.get("ssl.key.location"):
+    texts = {what: text for what in _TEXTS if (text := _text(properties, what))}
+    if "ca" in texts:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": texts["ca"]}
+    if "certificate" in texts or "key" in texts:
         java |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _text(properties, "ssl.certificate.location"),
-            "ssl.keystore.key": _text(properties, "ssl.key.location"),
+            "ssl.keystore.certificate.chain": texts.get("certificate", ""),
+            "ssl.keystore.key": texts.get("key", ""),
         }
     return java
 
@@ -86,8 +89,11 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _text(properties: Mapping[str, str], name: str) -> str:
+def _text(properties: Mapping[str, str], what: str) -> str:
+    name = f"ssl.{what}.location"
     location = properties.get(name, "")
+    if not location:
+        return properties.get(f"ssl.{what}.pem", "")
     try:
         return Path(location).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

@@ -1,14 +1,11 @@
-"""The frame of every report: the page with its plot over time, and the places of its output."""
+"""The frame of a report's page, with its plot over time."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -41,19 +38,13 @@ p,th,.tick,.legend{color:var(--soft)}
 table{display:block;overflow-x:auto;border-collapse:collapse;font-variant-numeric:tabular-nums}
 th{text-align:left;font-size:13px}
 th,td{padding:7px 10px;border-bottom:1px solid var(--line);vertical-align:top}
-td.n,th.n{text-align:right}ul{margin:6px 0 2px;padding-left:18px}li{overflow-wrap:anywhere}
+td.n,th.n{text-align:right}td{overflow-wrap:anywhere}
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px}
 .legend i{display:inline-block;width:11px;height:11px;margin-right:6px}
 .plot{overflow-x:auto}svg{width:100%;min-width:640px;height:auto;display:block}
 .grid{stroke:var(--line)}.tick{fill:var(--soft);font-size:11px}
 .mark{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:3 2}
 """
-
-
-class Reported(Protocol):
-    """The result, for programs."""
-
-    def json(self) -> str: ...
 
 
 class Bins(msgspec.Struct, frozen=True):
@@ -68,40 +59,9 @@ class Bins(msgspec.Struct, frozen=True):
         return self.start_ms + self.width_ms * self.count
 
 
-def write(
-    found: Reported,
-    table: Callable[[], str],
-    page: Callable[[], str],
-    json_path: str,
-    html_path: Path | None,
-) -> None:
-    """Writes the report. `json_path` is "-" for JSON in place of the table, "" for none."""
-    if json_path == "-":
-        _print(found.json() + "\n")
-    else:
-        _print(table())
-        if json_path:
-            Path(json_path).write_text(found.json() + "\n", encoding="utf-8")
-    if html_path is not None:
-        html_path.write_text(page(), encoding="utf-8")
-        if json_path != "-":
-            _print(f"report: {html_path}\n")
-
-
 def clock(timestamp_ms: int) -> str:
     """Returns a log timestamp for people and programs alike: ISO 8601, UTC."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _print(text: str) -> None:
-    """Writes to standard output.
-    A reader may end early (`| head`), because files and the status tell all the same.
-    """
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.write(text)
-
-
-# --- the page -------------------------------------------------------------------------------
 
 
 def document(title: str, body: Iterable[str]) -> str:

@@ -8,7 +8,8 @@ last.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -33,6 +34,7 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import TENANT_KINDS
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.spark_replay.kafka_options import spark_options
+from anabranch.spark_replay.spark.settings import SparkSettings
 
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
 METADATA_LOG: Final = "_spark_metadata"
@@ -132,6 +134,22 @@ class KafkaSource(msgspec.Struct, frozen=True):
             .option("kafka.fetch.min.bytes", 1)
             .load()
         )
+
+
+class LogOptions(msgspec.Struct, frozen=True):
+    """The log of a job, and the place and resources of its Spark."""
+
+    bootstrap_servers: str
+    kafka_properties: Mapping[str, str] = {}
+    topic_prefix: str = "anabranch."
+    scratch_dir: Path | None = None
+    spark: SparkSettings = SparkSettings()
+    passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
+
+    def source(self, client_id: str) -> KafkaSource:
+        """Returns the way to the log, by connections of that name."""
+        connection = KafkaConnection(self.bootstrap_servers, self.kafka_properties, client_id)
+        return KafkaSource(connection, Topics(self.topic_prefix))
 
 
 def log_columns(kafka: DataFrame) -> DataFrame:

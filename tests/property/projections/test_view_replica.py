@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +70,10 @@ class ViewMachine(RuleBasedStateMachine):
         self.view = View.open(self.path)
         self.model = MemoryReplica()
         self.changed: dict[str, int] = {}  # key -> offset of its last change since the horizon
-        self.told: dict[str, object] = {}
-        self.view.subscribe(self._listen)
 
     def teardown(self) -> None:
         self.view.close()
         shutil.rmtree(self.home)
-
-    def _listen(self, changes: Iterable[tuple[str, object]]) -> None:
-        self.told.update(changes)
 
     @initialize()
     def found(self) -> None:
@@ -117,18 +111,14 @@ class ViewMachine(RuleBasedStateMachine):
     def fold(self, count: int, again: int) -> None:
         """A batch of any size, which may begin with what was delivered before."""
         start = self.model.next_offset
-        self.told.clear()
         answers = self.view.read_batch(self.log.entries[max(0, start - again) : start + count])
         expected = self._model(count)
         assert answers == expected
-        touched = [key for fold in expected for key, _ in fold.outcome.changes]
-        assert self.told == {key: self.model.entities.get(key) for key in touched}
 
     @rule()
     def reopen(self) -> None:
         self.view.close()
         self.view = View.open(self.path)
-        self.view.subscribe(self._listen)
 
     @rule()
     def crash(self) -> None:
@@ -137,7 +127,6 @@ class ViewMachine(RuleBasedStateMachine):
         shutil.copytree(self.view.path, self.path)
         self.view.close()
         self.view = View.open(self.path)
-        self.view.subscribe(self._listen)
 
     @rule(cut=st.integers(1, 30), stale=st.booleans())
     def load(self, cut: int, stale: bool) -> None:

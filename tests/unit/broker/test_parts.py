@@ -21,10 +21,8 @@ from anabranch.broker.node.view_catch_up import (
     open_view,
 )
 from anabranch.broker.settings import load_settings
-from anabranch.channel.kafka.connection import read_properties
 from anabranch.core.bundles.propose import Actor, move
 from anabranch.core.entities.unit import Move, Unit, UnitState
-from anabranch.core.errors import InvalidInputError
 from anabranch.core.fold.evolve import UNREADABLE
 from anabranch.core.log.outcome import Folded, Outcome
 from anabranch.core.log.records import Cause
@@ -288,23 +286,6 @@ def test_a_hand_over_is_timed_by_the_log_from_release_to_the_next_owner() -> Non
 
 
 # --- what a node needs to start -------------------------------------------------------------
-
-
-def test_kafka_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text("# a comment\n\nsecurity.protocol=SASL_SSL\nsasl.password = a=b \n")
-    assert read_properties(file) == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
-    assert read_properties(None) == {}
-
-
-def test_a_line_that_is_no_property_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text("a=b\nsecret\n")
-    with pytest.raises(InvalidInputError, match="line 2, is not name=value") as caught:
-        read_properties(file)
-    assert "secret" not in str(caught.value)
-    with pytest.raises(InvalidInputError, match="cannot be read"):
-        read_properties(tmp_path / "absent")
 
 
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:

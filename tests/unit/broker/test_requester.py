@@ -25,7 +25,7 @@ from anabranch.core.log.records import (
     UnitMove,
 )
 from anabranch.core.security.principal import Principal
-from support.asking import asking
+from support.asking import ASKED, TENANT, asking
 from support.binary import reachable
 from support.binary_consumer import client_of
 from support.memory_cluster import MemoryCluster, until
@@ -33,26 +33,7 @@ from support.memory_cluster import MemoryCluster, until
 ADA: Final = "ada"
 GATE: Final = "gate"
 ADMIN: Final = "/admin/v2"
-TENANT: Final = {"adminRoles": ["ada"], "allowedClusters": ["standalone"]}
-ISOLATION: Final = {
-    "namespaces": ["acme/.*"],
-    "primary": ["b1.*"],
-    "secondary": [],
-    "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1"}},
-}
-CHANGES: Final = (
-    ("PUT", "/tenants/acme", TENANT),
-    ("PUT", "/namespaces/acme/shop", {"bundles": {"numBundles": 1}}),
-    ("POST", "/namespaces/acme/shop/antiAffinity", "apart"),
-    ("POST", "/namespaces/acme/shop/scalableTopicAutoScalePolicy", {"enabled": False}),
-    ("POST", "/clusters/standalone/namespaceIsolationPolicies/gold", ISOLATION),
-    ("POST", "/brokers/configuration/lookupTimeoutMillis/4321", None),
-    ("PUT", "/scalable/acme/shop/orders?numInitialSegments=2", None),
-    ("POST", "/scalable/acme/shop/orders/autoScalePolicy", {"maxSegments": 9}),
-    ("POST", "/scalable/acme/shop/orders/split/0", None),
-    ("PUT", "/scalable/acme/shop/orders/subscriptions/billing", None),
-    ("PUT", "/namespaces/acme/shop/unload", None),
-)
+CHANGES: Final = [each for each in ASKED if each[0] != "DELETE"]
 """What is asked for by REST, one after the other."""
 
 
@@ -77,14 +58,15 @@ async def test_what_is_asked_for_by_rest_names_who_asked_and_no_more(who: str, b
                 await ask(client, who, method, path, body, by)
                 told = [names(each) for each in records(cluster)[before:]]
                 assert [each for each in told if any(each)] == ([(who, by)] if who else []), path
-            assert (await client.get(f"{ADMIN}/scalable/acme/shop/orders")).json()["epoch"] == 1
+            assert (await client.get(f"{ADMIN}/scalable/acme/shop/orders")).json()["epoch"] == 2
         found = records(cluster)
         kinds = {type(record) for record in found if names(record) == (ADA, by)}
-        assert len(kinds) == (7 if who else 0)
+        assert len(kinds) == (8 if who else 0)
         # What the controller and the bundle's owner did next, they did by themselves.
         moves = [record for record in found if isinstance(record, TopicChange)]
         asked = {record.move for record in moves if record.principal}
-        assert asked == ({TopicMove.CREATE, TopicMove.POLICY, TopicMove.BEGIN} if who else set())
+        by_request = {TopicMove.CREATE, TopicMove.UPDATE, TopicMove.POLICY, TopicMove.BEGIN}
+        assert asked == (by_request if who else set())
         assert {record.move for record in moves} > {TopicMove.OPEN, TopicMove.COMMIT}
         units = [record for record in found if isinstance(record, UnitMove)]
         assert {each.move for each in units if each.principal} == ({Move.RELEASE} if who else set())

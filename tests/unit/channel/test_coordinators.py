@@ -5,12 +5,8 @@ In a process of their own: what is looked for ends the process.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from support.processes import run_python
 
-_TESTS = Path(__file__).parents[2]
 _PROGRAM = """
 import os
 import time
@@ -40,11 +36,5 @@ with MockKafka("orders") as kafka:
 
 
 def test_an_answer_that_comes_too_late_ends_no_process_and_is_not_waited_for() -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
-        env={**os.environ, "PYTHONPATH": str(_TESTS)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    found = run_python(_PROGRAM)
     assert found.stdout == "under way: False\nalive\n", found.stderr

@@ -1,8 +1,6 @@
 """The command line without a cluster."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from anabranch.cli.main import cli
 from anabranch.cli.shared.numbers import Finite
 from support.answering import Answer, node
 from support.commands import every, run_here
-from support.waiting import WAIT_S
+from support.processes import run_python
 
 Ended = Callable[[list[str]], tuple[int, str]]
 EVERY = dict(every(cli))
@@ -80,13 +78,11 @@ def test_the_page_of_commands_names_every_one() -> None:
         (["doctor", "--set", "nope=1"], 1, "nope (flag) is no setting"),
         (["tenants", "create", "a/b"], 2, "tenant name 'a/b' is not valid"),
         (["namespaces", "create", "a/b", "--bundles", "0"], 2, "0 is not in the range x>=1"),
-        (["namespaces", "unload", "a/b", "--to", "b1:8080"], 2, "--to is for one bundle"),
         (["policy", "set", "a/b/c", "maxSegment=3"], 2, "maxSegments"),
         (["policy", "set", "a/b/c", "splitCooldownSeconds=nan"], 2, "neither a number nor"),
         (["proxy"], 2, "no node is named"),
         (["audit", "--stuck-after", "nan"], 2, "nan is no finite number"),
         (["audit", "--html", "/nowhere/a.html"], 2, "there is no folder /nowhere: make it"),
-        (["backtest", "--load", "a", "--load-archive", "b"], 2, "--load or --load-archive, not"),
         (["backtest", "--mean-rate", "0"], 2, "--mean-rate"),
         (["backtest", "--json", "/"], 2, "/ is a folder: name a file"),
     ],
@@ -142,7 +138,7 @@ def test_a_shell_completes_commands_and_options() -> None:
         return [line.partition(",")[2] for line in found.output.splitlines()]
 
     assert completed("anabranch to") == ["topics", "token"]
-    assert completed("anabranch topics s") == ["show", "stats", "split", "subscriptions"]
+    assert completed("anabranch topics s") == ["survey", "show", "stats", "split", "subscriptions"]
     assert completed("anabranch brokers --j") == ["--json"]
 
 
@@ -151,7 +147,7 @@ def test_a_shell_completes_commands_and_options() -> None:
     [
         ("anabranch.cli.main", ("anabranch.devkit", "anabranch.jars")),
         ("anabranch.cli.node.run", ("anabranch.devkit", "anabranch.jars")),
-        ("anabranch.cli.topics.watch", ("anabranch.devkit", "anabranch.jars")),
+        ("anabranch.cli.topics.consume", ("anabranch.devkit", "anabranch.jars")),
         ("anabranch.devkit.dev", ()),
     ],
 )
@@ -161,7 +157,7 @@ def test_neither_help_nor_node_carries_spark_or_tools(module: str, more: tuple[s
         f"import sys, {module}, anabranch.broker.node.node, anabranch.broker.http.app;"
         f"sys.exit(any(name in sys.modules for name in {unwanted}))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=WAIT_S).returncode == 0
+    assert run_python(code).returncode == 0
 
 
 def test_a_fault_is_told_in_a_line_and_its_stack_kept_in_a_file(

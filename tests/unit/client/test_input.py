@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +21,9 @@ from support.still_watch import lone_member
 @pytest.mark.parametrize(
     ("kafka", "says"),
     [
-        ("security.protocol=ssl", "mapping"),
-        ({"acks": "0"}, "'acks' cannot be set"),
-        ({"bootstrap.servers": "x:1"}, "cannot be set"),
+        (5, "mapping"),
+        ("no/such/file", "cannot be read"),
+        ({"sasl.pasword": "x"}, r"write sasl\.password"),
         ({"client.id": ["a"]}, "list"),
         ({"security.protocol": "telepathy"}, "security.protocol"),
         ({"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"}, "ssl.ca.location"),
@@ -31,6 +32,20 @@ from support.still_watch import lone_member
 def test_kafka_properties_that_cannot_be_are_refused_at_once(kafka: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         sdk.Client("pulsar://127.0.0.1:1", kafka=kafka)
+
+
+def test_properties_of_kafka_come_from_a_mapping_or_a_file_and_its_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_KAFKA_SASL_PASSWORD", "b")
+    told = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "ada"}
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}: {value}\n" for name, value in told.items()))
+    for kafka in (file, str(file)):
+        client = sdk.Client("pulsar://127.0.0.1:1", kafka=kafka)
+        assert client.kafka == {**told, "sasl.password": "b"}
+    whole = {**told, "sasl.password": "a"}
+    assert sdk.Client("pulsar://127.0.0.1:1", kafka=whole).kafka == whole
 
 
 @pytest.mark.parametrize("given", [-1, 2**63, 1.5, "1", True])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
-import sys
 
 import pytest
 
 from anabranch.broker.logging import configure_logging
 from anabranch.broker.settings import load_settings
 from anabranch.wire.logging import get_logger
-from support.waiting import WAIT_S
+from support.processes import run_python
 
 _SPEAKS = """
 import logging
@@ -31,9 +29,7 @@ session._logger.debug("something.small")
 
 
 def test_an_application_hears_nothing_before_it_configures_logging_and_whole_lines_after() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _SPEAKS], capture_output=True, text=True, timeout=WAIT_S, check=True
-    )
+    done = run_python(_SPEAKS)
     assert done.stdout == ""
     assert done.stderr == (
         'anabranch.client._consumer.session INFO something.happened consumer=one why="two words"\n'

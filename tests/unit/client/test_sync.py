@@ -14,7 +14,7 @@ import pytest
 from anabranch.client import ClosedError
 from anabranch.client._aio import Closing
 from anabranch.client._face import Face
-from anabranch.client.sync import Client, connect
+from anabranch.client.sync import Client
 from anabranch.core.errors import InvalidInputError
 from support.waiting import WAIT_S
 
@@ -57,7 +57,7 @@ class BoxFace(Face[Box]):
 @contextmanager
 def boxed() -> Iterator[tuple[Box, BoxFace, Client]]:
     """The box, the face of it that scripts use, and the client that has it."""
-    client = connect("pulsar://127.0.0.1:1")
+    client = Client("pulsar://127.0.0.1:1")
     thread = client._thread
     try:
         box = thread.call(Box)

@@ -20,10 +20,9 @@ from anabranch.client import sync
 from anabranch.core.topics.entries import BOUNDS_HEADERS
 
 _REPOSITORY: Final = Path(__file__).parents[3]
-_NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start", "while_held"} | {
+_NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start", "watch", "watch_topics", "while_held"} | {
     # For consumers over many topics.
-    *("in_flight", "is_leaving", "poll", "take_lost"),
-    *("note_acknowledged", "note_all_acknowledged", "note_saved", "without_removed"),
+    *("in_flight", "poll", "take_lost", "note_acknowledged", "note_all_acknowledged"),
 }
 # Each line ends with what the checker is to say of it, if anything.
 _CALLS: Final = """
@@ -36,7 +35,7 @@ Admin().scalable_topics.delete_subscription("t", "s", force=True)
 Admin().tenants.get_tenant(5)  # attr-defined
 Admin().scalable_topics.delete_subscription("t", "s", True)  # call-arg
 
-with sync.connect("pulsar://n:1", kafka={"client.id": "a"}) as client:
+with sync.Client("pulsar://n:1", kafka={"client.id": "a"}) as client:
     producer: sync.Producer = client.create_producer("t", linger_ms=0, compression="zstd")
     offset: int = producer.send(b"v", key="k", event_time_ms=5).offset
     producer.send_many([("k", b"v")])
@@ -84,10 +83,7 @@ _PARTS: Final = [
     (aio.StreamConsumer, sync.StreamConsumer),
     (aio.CheckpointConsumer, sync.CheckpointConsumer),
     (aio.QueueConsumer, sync.QueueConsumer),
-    (aio.LayoutWatch, sync.LayoutWatch),
     (aio.StreamTopicsConsumer, sync.StreamTopicsConsumer),
-    (aio.CheckpointTopicsConsumer, sync.CheckpointTopicsConsumer),
-    (aio.QueueTopicsConsumer, sync.QueueTopicsConsumer),
 ]
 
 
@@ -171,14 +167,12 @@ def test_the_synchronous_object_has_each_method_of_the_other(part: type, face: t
 _DOCS: Final = (Path(__file__).parents[3] / "docs" / "client.md").read_text(encoding="utf-8")
 _INSIDE: Final = {"abandon", "adopt", "count", "delivery", "ends", "index", "is_closed", "only"} | {
     *("source", "source_of", "parts", "start", "from_proto", "as_deleted", "is_newer_than"),
-    *("in_flight", "is_leaving", "is_over", "joined", "over", "poll", "take_lost"),
-    *("note_acknowledged", "note_all_acknowledged", "note_saved", "without_removed"),
+    *("in_flight", "joined", "poll", "take_lost", "note_acknowledged", "note_all_acknowledged"),
 }
 _OBJECTS: Final = (
     *(sdk.Client, sdk.Producer, sdk.StreamConsumer, sdk.CheckpointConsumer, sdk.QueueConsumer),
     *(sdk.Message, sdk.QueueMessage, sdk.Batch, sdk.QueueBatch, sdk.Checkpoint),
-    *(sdk.StreamTopicsConsumer, sdk.CheckpointTopicsConsumer, sdk.QueueTopicsConsumer),
-    *(sdk.TopicsCheckpoint,),
+    sdk.StreamTopicsConsumer,
 )
 
 

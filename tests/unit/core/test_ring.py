@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.core import names, ring
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.propose import choose_broker
+from anabranch.core.bundles.propose import by_count, choose_broker
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log import records
 from anabranch.core.names import parse_namespace
@@ -132,15 +132,15 @@ def test_topics_are_hashed_by_their_full_name_with_crc_32() -> None:
 
 
 def test_a_unit_goes_to_the_broker_with_the_fewest_units() -> None:
-    assert choose_broker("u", {"a:1": 2, "b:1": 1, "c:1": 3}) == "b:1"
-    assert choose_broker("u", {"a:1": 2, "b:1": 1, "c:1": 3}, excluded=("b:1",)) == "a:1"
-    assert choose_broker("u", {}) == ""
-    assert choose_broker("u", {"a:1": 0}, excluded=("a:1",)) == ""
+    counts = {"a:1": 2, "b:1": 1, "c:1": 3}
+    assert choose_broker("u", counts, counts) == by_count("u", counts)[0] == "b:1"
+    assert by_count("u", counts, excluded=("b:1",))[0] == "a:1"
+    assert choose_broker("u", {}, ()) == by_count("u", {"a:1": 0}, excluded=("a:1",))[0] == ""
 
 
 def test_equals_are_chosen_by_name_and_unit_alike_on_every_node() -> None:
     equals = {f"b{i}:1": 5 for i in range(4)}
     reverse = dict(reversed(equals.items()))
-    chosen = {f"u{i}": choose_broker(f"u{i}", equals) for i in range(200)}
-    assert chosen == {unit: choose_broker(unit, reverse) for unit in chosen}
+    chosen = {f"u{i}": choose_broker(f"u{i}", equals, equals) for i in range(200)}
+    assert chosen == {unit: choose_broker(unit, reverse, reverse) for unit in chosen}
     assert set(chosen.values()) == set(equals)

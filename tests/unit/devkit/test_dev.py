@@ -10,7 +10,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from anabranch.channel.kafka.connection import KafkaConnection, read_properties
+from anabranch.access.kafka import read_access
+from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.ports import free_port
 from anabranch.devkit.security import DevSecurity, make_role
@@ -29,7 +30,7 @@ def test_token_and_certificate_are_of_one_role(begun: DevSecurity) -> None:
     exports = make_role(begun.folder, "ada")
     token = (begun.folder / "roles" / "ada.token").read_text()
     assert jwt.decode(token, begun.secret_file.read_bytes(), ["HS256"])["sub"] == "ada"
-    properties = read_properties(begun.folder / "roles" / "ada.properties")
+    properties = read_access(begun.folder / "roles" / "ada.properties", {}).properties
     KafkaConnection("127.0.0.1:9092", properties).admin()  # which reads all files
     file = Path(properties["ssl.certificate.location"])
     certificate = x509.load_pem_x509_certificate(file.read_bytes())

@@ -48,7 +48,6 @@ def test_every_metric_is_on_a_dashboard() -> None:
     known = {re.sub(r"_(bucket|sum|count)$", "", metric) for metric in queries.exported()}
     beside = {
         "anabranch_load_segments",
-        "anabranch_load_records",
         "anabranch_audit_interval_seconds",
     }
     assert known - families == beside

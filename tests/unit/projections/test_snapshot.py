@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -89,12 +88,17 @@ def test_a_snapshot_of_another_release_must_have_all_keys_and_no_row_that_cannot
         view.load_snapshot([[*log.snapshot().rows, (b"another", b"junk")]], lambda: horizon)
 
 
-def rewritten(view: View, log: History, units: Mapping[bytes, bytes | None], **meta: Any) -> Path:
-    """A closed view of the log has this `meta` and these rows in its folder."""
+def rewritten(
+    view: View, log: History, units: Mapping[bytes, bytes | None], digest: str = "", **sums: int
+) -> Path:
+    """A closed view of the log has this digest, these sums and these rows in its folder."""
     view.read_batch(log.entries)
     batch = new_batch()
-    changed = encode_meta(msgspec.structs.replace(view._meta(), **meta))
-    batch.put(META_KEY, changed, view._store.families[Family.META])
+    known = view._meta()
+    known = msgspec.structs.replace(
+        known, digest=digest or known.digest, sums=msgspec.structs.replace(known.sums, **sums)
+    )
+    batch.put(META_KEY, encode_meta(known), view._store.families[Family.META])
     for key, value in units.items():
         if value is None:
             batch.delete(key, view._store.families[Family.UNITS])

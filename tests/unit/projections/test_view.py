@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,14 +12,13 @@ import pytest
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import NewerSchemaError
 from anabranch.channel.log.entries import Entry
-from anabranch.core.log.state import Change
 from anabranch.core.log.verdicts import Verdict
 from anabranch.projections import errors
 from anabranch.projections.meta import META_KEY
 from anabranch.projections.store import Family, new_batch
 from anabranch.projections.view import View
 from support.history import BROKERS, History, mixed
-from support.waiting import WAIT_S
+from support.processes import run_python
 
 # --- the fold -------------------------------------------------------------------------------
 
@@ -107,28 +104,6 @@ def test_a_bulk_load_that_fails_leaves_the_view_as_it_was(view: View, log: Histo
     with View.open(path) as again:
         assert again.next_offset == len(log.entries)
         assert not list(path.glob("loading-*"))
-
-
-# --- listeners ------------------------------------------------------------------------------
-
-
-def test_listeners_hear_of_changes_once_they_are_stored(view: View, log: History) -> None:
-    heard: list[tuple[int, tuple[Change, ...]]] = []
-
-    def listen(changes: tuple[Change, ...]) -> None:
-        heard.append((view.next_offset, changes))
-
-    view.subscribe(listen)
-    view.read_batch(log.entries[:1])
-    assert [offset for offset, _ in heard] == [1]
-    assert dict(heard[0][1]) == dict(log.folded[0].outcome.changes)
-    view.read_batch(log.entries[:1])
-    assert len(heard) == 1
-    view.load_snapshot([log.snapshot().rows], lambda: log.snapshot().horizon)
-    assert heard[1] == (len(log.entries), ())
-    view.unsubscribe(listen)
-    view.read_batch([Entry(view.next_offset, 1, None, None)])
-    assert len(heard) == 2
 
 
 # --- the folder -----------------------------------------------------------------------------
@@ -273,14 +248,7 @@ FULL = """
 
 
 def test_a_full_disk_loses_nothing_and_says_so(tmp_path: Path) -> None:
-    answer = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
+    answer = run_python(textwrap.dedent(FULL), str(tmp_path))
     assert answer.returncode == 0, answer.stderr  # closing says nothing more
     first, second = answer.stdout.splitlines()
     assert "free some space" in first

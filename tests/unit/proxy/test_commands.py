@@ -15,7 +15,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.server.admission import AdmittedPeer, Visitor
+from anabranch.wire.server.identity import AdmittedPeer, Visitor
 from anabranch.wire.server.server import Peer, Routes
 from support.binary import subscribe
 from support.listing_node import ask, client_of, listed

@@ -51,6 +51,10 @@ def test_certificates_are_given_as_pem(tmp_path: Path) -> None:
         "ssl.endpoint.identification.algorithm": "",
     }
 
+    texts = {"ssl.ca.pem": "AUTHORITY", "ssl.certificate.pem": "CERT", "ssl.key.pem": "KEY"}
+    algorithm = {"ssl.endpoint.identification.algorithm": "none"}
+    assert java_properties({**texts, **algorithm}) == java
+
 
 @pytest.mark.parametrize(
     "properties",

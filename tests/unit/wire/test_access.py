@@ -15,7 +15,7 @@ from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect, CommandLookup
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import AuthenticationError, ConnectError, TlsError, TurnedAwayError
-from anabranch.wire.server.admission import AdmittedPeer, Visitor
+from anabranch.wire.server.identity import AdmittedPeer, Visitor
 from anabranch.wire.server.server import WireServer
 from support.authority import Authority
 from support.secured import SecuredNode, bearer, secured_node, tokens_alone
@@ -91,7 +91,7 @@ async def test_whom_a_node_cannot_judge_in_time_is_not_told_that_it_said_nothing
     server = WireServer(no_routes, "test", ConnectionLimits(handshake_s_max=0.2), _Thinking())
     with bind(HOST, 0) as held:
         await server.listen(held)
-        with pytest.raises(TurnedAwayError, match="brokerHandshakeTimeoutMillis") as late:
+        with pytest.raises(TurnedAwayError, match="was not made sure of") as late:
             await connect(HOST, server.port, timeout_s=WAIT_S, credentials=Token(token()))
         await server.stop()
     assert late.value.code == ServerError.ServiceNotReady

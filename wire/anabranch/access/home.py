@@ -40,15 +40,13 @@ class Home:
         errors: HomeErrors,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.loop = loop
         self._owner = weakref.ref(owner)
         self._what = what
         self._errors = errors
         self._pid = os.getpid()
         self._made_at = _caller()
         self._unclosed: weakref.finalize[..., Any] | None = None
-        if loop is not None:
-            self._settle(loop)
         _homes.add(self)
 
     def check_process(self) -> None:
@@ -63,26 +61,20 @@ class Home:
 
     def check(self) -> None:
         """Raises ForkedError, and WrongLoopError on another event loop than its own."""
-        if self.is_elsewhere:
+        self.check_process()
+        running = asyncio._get_running_loop()
+        if self.loop not in (None, running):
             raise self._errors.other_loop(
                 f"{self._what}, made at {self._place}, belongs to another event loop than this "
-                "one. Make another one in each asyncio.run, or do all in one asyncio.run; close() "
-                "works on any loop"
+                "one. Make another one in each asyncio.run, and close it there, or do all in one "
+                "asyncio.run"
             )
-        running = asyncio._get_running_loop()
-        if self.loop is None and running is not None:
-            self._settle(running)
+        self.loop = running
 
     @property
     def is_forked(self) -> bool:
         """True in a child that was forked later."""
         return os.getpid() != self._pid
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """True on another event loop, or on none. Raises ForkedError."""
-        self.check_process()
-        return self.loop not in (None, asyncio._get_running_loop())
 
     def opened(self, owner: object) -> None:
         """Has a ResourceWarning tell if `owner` is left without having been closed."""
@@ -105,9 +97,6 @@ class Home:
     def _place(self) -> str:
         file, line = self._made_at
         return f"{file}:{line}"
-
-    def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
 
 
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()

@@ -255,7 +255,7 @@ class CommandLookupTopicResponse(_message.Message):
     def __init__(self, brokerServiceUrl: _Optional[str] = ..., brokerServiceUrlTls: _Optional[str] = ..., response: _Optional[_Union[CommandLookupTopicResponse.LookupType, str]] = ..., request_id: _Optional[int] = ..., authoritative: _Optional[bool] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., proxy_through_service_url: _Optional[bool] = ...) -> None: ...
 
 class SegmentInfoProto(_message.Message):
-    __slots__ = ("segment_id", "hash_start", "hash_end", "state", "parent_ids", "child_ids", "created_at_epoch", "sealed_at_epoch", "created_at_ms", "sealed_at_ms", "legacy_topic_name", "entry_bucket_splits", "kafka_topic", "end_offsets")
+    __slots__ = ("segment_id", "hash_start", "hash_end", "state", "parent_ids", "child_ids", "created_at_epoch", "sealed_at_epoch", "created_at_ms", "sealed_at_ms", "legacy_topic_name", "entry_bucket_splits", "kafka_topic", "end_offsets", "partitioner", "start_offsets")
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     HASH_START_FIELD_NUMBER: _ClassVar[int]
     HASH_END_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +270,8 @@ class SegmentInfoProto(_message.Message):
     ENTRY_BUCKET_SPLITS_FIELD_NUMBER: _ClassVar[int]
     KAFKA_TOPIC_FIELD_NUMBER: _ClassVar[int]
     END_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONER_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     segment_id: int
     hash_start: int
     hash_end: int
@@ -284,7 +286,9 @@ class SegmentInfoProto(_message.Message):
     entry_bucket_splits: _containers.RepeatedScalarFieldContainer[int]
     kafka_topic: str
     end_offsets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., state: _Optional[_Union[SegmentState, str]] = ..., parent_ids: _Optional[_Iterable[int]] = ..., child_ids: _Optional[_Iterable[int]] = ..., created_at_epoch: _Optional[int] = ..., sealed_at_epoch: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., sealed_at_ms: _Optional[int] = ..., legacy_topic_name: _Optional[str] = ..., entry_bucket_splits: _Optional[_Iterable[int]] = ..., kafka_topic: _Optional[str] = ..., end_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+    partitioner: str
+    start_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., state: _Optional[_Union[SegmentState, str]] = ..., parent_ids: _Optional[_Iterable[int]] = ..., child_ids: _Optional[_Iterable[int]] = ..., created_at_epoch: _Optional[int] = ..., sealed_at_epoch: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., sealed_at_ms: _Optional[int] = ..., legacy_topic_name: _Optional[str] = ..., entry_bucket_splits: _Optional[_Iterable[int]] = ..., kafka_topic: _Optional[str] = ..., end_offsets: _Optional[_Iterable[int]] = ..., partitioner: _Optional[str] = ..., start_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SegmentBrokerAddress(_message.Message):
     __slots__ = ("segment_id", "broker_url", "broker_url_tls")
@@ -297,7 +301,7 @@ class SegmentBrokerAddress(_message.Message):
     def __init__(self, segment_id: _Optional[int] = ..., broker_url: _Optional[str] = ..., broker_url_tls: _Optional[str] = ...) -> None: ...
 
 class ScalableTopicDAG(_message.Message):
-    __slots__ = ("epoch", "segments", "segment_brokers", "controller_broker_url", "controller_broker_url_tls", "bootstrap_servers", "children", "parents_under_way", "incarnation", "sealing", "max_message_bytes", "deleted", "version")
+    __slots__ = ("epoch", "segments", "segment_brokers", "controller_broker_url", "controller_broker_url_tls", "bootstrap_servers", "children", "parents_under_way", "incarnation", "sealing", "max_message_bytes", "deleted", "version", "adopted_from")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_BROKERS_FIELD_NUMBER: _ClassVar[int]
@@ -311,6 +315,7 @@ class ScalableTopicDAG(_message.Message):
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADOPTED_FROM_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     segments: _containers.RepeatedCompositeFieldContainer[SegmentInfoProto]
     segment_brokers: _containers.RepeatedCompositeFieldContainer[SegmentBrokerAddress]
@@ -324,7 +329,8 @@ class ScalableTopicDAG(_message.Message):
     max_message_bytes: int
     deleted: bool
     version: int
-    def __init__(self, epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., segment_brokers: _Optional[_Iterable[_Union[SegmentBrokerAddress, _Mapping]]] = ..., controller_broker_url: _Optional[str] = ..., controller_broker_url_tls: _Optional[str] = ..., bootstrap_servers: _Optional[str] = ..., children: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., parents_under_way: _Optional[_Iterable[int]] = ..., incarnation: _Optional[int] = ..., sealing: _Optional[bool] = ..., max_message_bytes: _Optional[int] = ..., deleted: _Optional[bool] = ..., version: _Optional[int] = ...) -> None: ...
+    adopted_from: str
+    def __init__(self, epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., segment_brokers: _Optional[_Iterable[_Union[SegmentBrokerAddress, _Mapping]]] = ..., controller_broker_url: _Optional[str] = ..., controller_broker_url_tls: _Optional[str] = ..., bootstrap_servers: _Optional[str] = ..., children: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ..., parents_under_way: _Optional[_Iterable[int]] = ..., incarnation: _Optional[int] = ..., sealing: _Optional[bool] = ..., max_message_bytes: _Optional[int] = ..., deleted: _Optional[bool] = ..., version: _Optional[int] = ..., adopted_from: _Optional[str] = ...) -> None: ...
 
 class CommandScalableTopicLookup(_message.Message):
     __slots__ = ("session_id", "topic", "create_if_missing")

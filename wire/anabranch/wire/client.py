@@ -36,8 +36,7 @@ from anabranch.wire.errors import (
     TlsError,
     TurnedAwayError,
 )
-from anabranch.wire.placed_reads import SCRATCH_BYTES, PlacedReads, scratch
-from anabranch.wire.sockets import shut_down
+from anabranch.wire.shared_reads import SharedReads
 from anabranch.wire.supervised import supervised
 
 CLIENT_VERSION: Final = "anabranch"
@@ -56,10 +55,8 @@ def _ignore(_command: BaseCommand) -> None:
 class ClientConnection(Connection):
     """A connection to a node. `connect` makes it."""
 
-    piece_bytes_max = SCRATCH_BYTES  # the most that is read at once, except of a large command
-
     def __init__(self, on_push: Push = _ignore, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
-        super().__init__(limits, limits.list_bytes_max, reserves=True)
+        super().__init__(limits, limits.list_bytes_max)
         self.server: CommandConnected = CommandConnected()  # the node's words of itself
         self.welcomed: asyncio.Future[None] = self._loop.create_future()
         self.credentials: Credentials | None = None  # shown when the node asks again
@@ -68,29 +65,10 @@ class ClientConnection(Connection):
         self._on_push = on_push
         self._waiting: dict[int, asyncio.Future[BaseCommand]] = {}
         self._ids = itertools.count(1)
-        self._scratch = scratch()
-        self._into = self._scratch  # the place for the present read
 
     def reads(self) -> asyncio.BaseProtocol:
         """Returns the protocol that takes received bytes from the event loop."""
-        return PlacedReads(self)
-
-    def room(self) -> memoryview:
-        """Returns the place for the next bytes.
-        Those of a large command go to their final place.
-        """
-        most = max(self.piece_bytes_max, self._decoder.skipped_bytes)
-        self._into = self._decoder.room or self._scratch[:most]
-        return self._into
-
-    def came(self, count: int) -> None:
-        """Notes that so many bytes are there."""
-        into, self._into = self._into, self._scratch
-        if into.obj is self._scratch.obj:
-            self.data_received(bytes(into[:count]))
-        else:
-            self._decoder.fed(count)
-            self.data_received(b"")
+        return SharedReads(self)
 
     async def request(self, message: Message, timeout_s: float) -> BaseCommand:
         """Sends a request and returns the node's answer. It sets the message's request_id.
@@ -169,10 +147,6 @@ class ClientConnection(Connection):
                 waiting.set_exception(error)
         if not self.welcomed.done():
             self.welcomed.set_exception(error)
-
-    def cut(self) -> None:
-        """Tells the other side of the end after the event loop is over."""
-        shut_down(self._transport)
 
     def _welcome(self, command: BaseCommand) -> None:
         if command.type == BaseCommand.CONNECTED and not commands.lacking(command):

@@ -2,9 +2,9 @@
 
 Its use:
 
-- A node calls `server.serve(open_session, host=..., port=...)`. `open_session(peer)` returns the
-  routes of each client that has said CONNECT: command type -> coroutine function that takes the
-  BaseCommand. Commands begin in the order in which they came and run side by side, so order matters
+- A node makes a `WireServer(open_session, ...)`. `open_session(peer)` returns the routes of each
+  client that has said CONNECT: command type -> coroutine function that takes the BaseCommand.
+  Commands begin in the order in which they came and run side by side, so order matters
   only before a route's first `await`. At most `ConnectionLimits.requests_max` of a connection run;
   then nothing more is read from it. A route answers with `peer.send(...)`. A RefusedError that it
   raises becomes the CommandError for its request. `peer.closed` is done once the client is gone;
@@ -101,8 +101,6 @@ class Connection(asyncio.Protocol):
         self,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         accepted_bytes_max: int = 0,
-        *,
-        reserves: bool = False,
     ) -> None:
         self.limits = limits
         self.address = "?"  # host:port of the other side
@@ -112,9 +110,7 @@ class Connection(asyncio.Protocol):
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
         self._logger = get_logger(__name__)
-        self._decoder = FrameDecoder(
-            max(accepted_bytes_max, limits.received_frame_bytes_max), reserves=reserves
-        )
+        self._decoder = FrameDecoder(max(accepted_bytes_max, limits.received_frame_bytes_max))
         self._transport: asyncio.Transport | None = None
         self._reason = ""  # once the end has been decided
         self._heard = True

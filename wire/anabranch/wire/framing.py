@@ -16,7 +16,6 @@ _LARGE_BYTES: Final = 64 * 1024  # not copied twice
 LIST_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024  # for a list of topics, which only nodes send
 _SIZE: Final = struct.Struct(">I")
 _SIZES: Final = struct.Struct(">II")
-_NO_ROOM: Final = memoryview(b"")
 
 
 def encode_frame(command: bytes | bytearray, frame_bytes_max: int = FRAME_BYTES_MAX) -> bytes:
@@ -32,17 +31,10 @@ class FrameDecoder:
 
     It keeps no more than one unfinished frame and the last chunk that was fed. After a FrameError
     the stream has lost its place, and nothing more can be read from it.
-
-    With `reserves` it takes the memory of a large command when that begins, by the size in its
-    head. So the command is copied once at most, and never moved as it grows. Use that only for
-    streams of a side that can be trusted.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, reserves: bool = False) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max  # for frames that begin from now on
-        self._reserves = reserves
-        self._large: bytearray | None = None  # a command, of which `_filled` bytes have come
-        self._filled = 0
         # The last chunk that was fed, unchanged if nothing was left of the one before.
         self._buffer: bytes | bytearray = b""
         self._position = 0  # the first byte that was not returned yet
@@ -50,12 +42,6 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> None:
         """Takes the next bytes. Call `next_command` until it returns None before you feed more."""
-        if self._large is not None:
-            missing = len(self._large) - self._filled
-            taken = data[:missing]
-            self._large[self._filled : self._filled + len(taken)] = taken
-            self._filled += len(taken)
-            data = data[missing:]
         if self._skipped:
             left_out = min(self._skipped, len(data))
             self._skipped -= left_out
@@ -91,28 +77,12 @@ class FrameDecoder:
         self._let_go()
 
     @property
-    def skipped_bytes(self) -> int:
-        """The number of bytes to skip that are still to come."""
-        return self._skipped
-
-    @property
     def unfinished_bytes(self) -> int:
         """The number of fed bytes that were not returned yet."""
-        return self._filled + len(self._buffer) - self._position
-
-    @property
-    def room(self) -> memoryview:
-        """The place for the next bytes of a large command, empty if none has begun."""
-        return memoryview(self._large)[self._filled :] if self._large is not None else _NO_ROOM
-
-    def fed(self, count: int) -> None:
-        """Notes that so many bytes were written to `room`, instead of being fed."""
-        self._filled += count
+        return len(self._buffer) - self._position
 
     def next_command(self) -> bytes | bytearray | None:
         """Returns the next whole command, None if it needs more bytes. Raises FrameError."""
-        if self._large is not None:
-            return self._whole_large()
         buffer, position = self._buffer, self._position
         left = len(buffer) - position
         if left < _SIZES.size:
@@ -124,13 +94,16 @@ class FrameDecoder:
         if size > total - _SIZE.size:
             raise FrameError(f"a frame of {total} bytes that says its command has {size}")
         if left < _SIZE.size + total:
-            if self._reserves and size >= _LARGE_BYTES and left - _SIZES.size < size:
-                self._reserve(total, size)
             return None
         start = position + _SIZES.size
-        self._position = position + _SIZE.size + total
+        self._position = end = position + _SIZE.size + total
         if total < _LARGE_BYTES:
             return self._returned(bytes(buffer[start : start + size]))
+        if isinstance(buffer, bytearray):  # what is behind is less than the large command
+            behind = bytes(buffer[end:])
+            del buffer[start + size :], buffer[:start]
+            self._buffer, self._position = behind, 0
+            return buffer
         with memoryview(buffer) as view:
             command = bytes(view[start : start + size])
         return self._returned(command)
@@ -149,24 +122,6 @@ class FrameDecoder:
         """Drops the buffer once all of it was returned."""
         if self._position == len(self._buffer):
             self._buffer, self._position = b"", 0
-
-    def _reserve(self, total: int, size: int) -> None:
-        """Takes the memory of a command that has begun, and puts the present bytes of it there."""
-        with memoryview(self._buffer) as view:
-            come = view[self._position + _SIZES.size :]
-            self._large = bytearray(size)
-            self._large[: len(come)] = come
-            self._filled = len(come)
-            come.release()
-        self._skipped = total - _SIZE.size - size  # the payload behind it
-        self._buffer, self._position = b"", 0
-
-    def _whole_large(self) -> bytearray | None:
-        large = self._large
-        if large is None or self._filled < len(large):
-            return None
-        self._large, self._filled = None, 0
-        return large
 
     def _check_total(self, left: int) -> None:
         """Checks the size of a frame of which only the total may be there. Raises FrameError."""

@@ -66,7 +66,7 @@ class LoadBoard:
             if record is None:
                 continue
             load = record.load
-            fault = fault_of(load, self._runtime.log_ms)
+            fault = fault_of(load, self._runtime.core.log_ms)
             if fault:
                 self._ignore(Ignored.UNSOUND, broker, fault)
             if self._runtime.view.session(broker) is not None:
@@ -99,7 +99,7 @@ class LoadBoard:
         known = self._loads.get(broker)
         if known is None or broker in self._unsound:
             return None
-        return None if is_stale(known, self.settings, self._runtime.log_ms) else known
+        return None if is_stale(known, self.settings, self._runtime.core.log_ms) else known
 
     def known(self) -> dict[str, BrokerLoadData]:
         """All that were read and not taken away, out of date or not, unsound or not."""
@@ -107,12 +107,12 @@ class LoadBoard:
 
     def top(self) -> dict[str, TopBundlesLoadData]:
         """Top bundles that are not out of date; only the leader has any."""
-        oldest = self._runtime.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
+        oldest = self._runtime.core.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
         return {b: each for b, each in self._top.items() if each.updated_at_ms >= oldest}
 
     def out_of_date(self) -> tuple[list[str], list[str]]:
         """Brokers whose load the leader is to take away, and those whose report of bundles."""
-        oldest = self._runtime.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
+        oldest = self._runtime.core.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
 
         def gone(stamps: Iterable[tuple[str, int]]) -> list[str]:
             return sorted(b for b, at_ms in stamps if at_ms < oldest or not self._takes_part(b))

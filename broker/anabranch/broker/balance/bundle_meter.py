@@ -12,11 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.load.inventory import MeasuredTopic
 from anabranch.broker.load.traffic import TrafficReports
 from anabranch.broker.topics.controllers.service import TopicService
-from anabranch.broker.topics.watches import Watches
 from anabranch.channel.load.loads import LoadTable
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.splitting import TopicLoad
@@ -40,20 +38,16 @@ class BundleMeter:
         measured: Callable[[], Mapping[str, MeasuredTopic]],
         table: LoadTable,
         reports: TrafficReports,
-        watches: Watches,
-        lookups: LookupService,
     ) -> None:
         self._service = service
         self._runtime = service.runtime
         self._measured = measured
         self._table = table
         self._reports = reports
-        self._watches = watches
-        self._lookups = lookups
         self._homes: dict[str, str] = {}  # the bundle of each topic, as long as it is here
 
-    async def read(self, elapsed_s: float) -> dict[str, BundleLoad]:
-        """The load of every bundle that this node owns; look-ups since the last call."""
+    async def read(self) -> dict[str, BundleLoad]:
+        """The load of every bundle that this node owns."""
         sums: dict[str, _Sum] = {
             name: defaultdict(int) for name in self._runtime.core.serving if name != LEADERSHIP
         }
@@ -64,16 +58,10 @@ class BundleMeter:
             if found is not None:
                 found["topics"] += 1
                 found["consumers"] += consumers[name]
-                found["sessions"] += consumers[name]
                 found["producers"] += self._reports.producers(name, topic.incarnation)
                 self._add_rates(found, name, topic)
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
-        for name, watches in self._watches.counts().items():
-            found = sums.get(self._home(name))
-            if found is not None:
-                found["watches"] += watches
-        self._add_lookups(sums, self._lookups.answered_here(), elapsed_s)
         return {name: BundleLoad(**each) for name, each in sums.items()}  # type: ignore[arg-type]
 
     def topics(self, bundle: str) -> list[TopicLoad]:
@@ -111,12 +99,3 @@ class BundleMeter:
                 found["msg_rate_out"] += load.msg_rate_out
                 found["msg_throughput_in"] += load.bytes_rate_in
                 found["msg_throughput_out"] += load.bytes_rate_out
-
-    def _add_lookups(
-        self, sums: Mapping[str, _Sum], answered: Mapping[str, int], elapsed_s: float
-    ) -> None:
-        if elapsed_s <= 0:
-            return
-        for unit, count in answered.items():
-            if unit in sums:
-                sums[unit]["lookups"] += count / elapsed_s

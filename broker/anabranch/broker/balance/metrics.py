@@ -197,7 +197,7 @@ class BalanceMetrics(Collector):
             counts.tombstones,
         )
         is_open, at_ms = counts.session_event
-        age_s = max(0, self._runtime.log_ms - at_ms) / 1000 if at_ms else 0.0
+        age_s = max(0, self._runtime.core.log_ms - at_ms) / 1000 if at_ms else 0.0
         last = "last_metadata_session_event_{}".format
         for what, text, value in (
             ("owned_su_total", "Bundles that this node owns.", len(self._runtime.core.serving)),

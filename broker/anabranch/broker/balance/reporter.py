@@ -48,7 +48,7 @@ class TopBundlesOutbox(Protocol):
 class MeasureBundles(Protocol):
     """`BundleMeter.read`, or its double."""
 
-    async def __call__(self, elapsed_s: float) -> dict[str, BundleLoad]: ...
+    async def __call__(self) -> dict[str, BundleLoad]: ...
 
 
 class BalanceReporter:
@@ -77,7 +77,6 @@ class BalanceReporter:
         self._top = top
         self.interval_s = interval_s  # its owner may change it
         self._told = BrokerReports(board.settings)
-        self._measured_at = runtime.now()
         runtime.listeners.append(self._folded)
 
     @property
@@ -95,14 +94,12 @@ class BalanceReporter:
 
     async def round(self) -> None:
         """Measures once, and writes the reports that are due."""
-        now = self._runtime.now()
-        elapsed_s, self._measured_at = now - self._measured_at, now
         self._told.settings = self._board.settings
         resources = await asyncio.to_thread(self._measure_node)
-        self.bundles = await self._measure_bundles(elapsed_s)
+        self.bundles = await self._measure_bundles()
         if not self._runtime.has_lease:
             return
-        now_ms = self._runtime.log_ms
+        now_ms = self._runtime.core.log_ms
         me = self._runtime.core.me
         if self._is_taken_away(now_ms):
             self._told.taken_away()

@@ -9,22 +9,15 @@ from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, assignment_form, buckets_of, committed_of
 from anabranch.broker.binary.guarding import open_right
-from anabranch.broker.binary.handlers import code_of
-from anabranch.broker.errors import OperationError, PreconditionError
+from anabranch.broker.errors import OperationError, PreconditionError, code_of
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED
-from anabranch.broker.tenants.limits import ConsumersFullError
-from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, DeadLetterSettings
 from anabranch.broker.topics.subscriptions.consumers import (
     ConsumerRequest,
     Consumers,
     RegisteredConsumer,
 )
-from anabranch.broker.topics.subscriptions.refusals import (
-    ConsumerFencedError,
-    SessionOverError,
-    SubscriptionGoneError,
-)
+from anabranch.broker.topics.subscriptions.dead_letters import DeadLetterPolicies, DeadLettersWanted
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.errors import AnabranchError
@@ -33,38 +26,21 @@ from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.draining import Bucket
-from anabranch.wire.anabranch_pb2 import (
-    BaseCommand,
-    CommandCloseConsumer,
-    CommandScalableTopicAssignmentUpdate,
-    CommandScalableTopicSubscribe,
-    CommandScalableTopicSubscribeResponse,
-    CommandSuccess,
-    ScalableConsumerAssignment,
-    ScalableConsumerType,
-    SegmentBuckets,
-    ServerError,
-)
+from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.commands import NO_REQUEST
 from anabranch.wire.entries import can_be_named
 from anabranch.wire.errors import FrameError, RefusedError
 from anabranch.wire.server.server import OpenSession, Peer, Routes
 
-_OPENS: Final = BaseCommand.SCALABLE_TOPIC_SUBSCRIBE
+_OPENS: Final = pb.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE
 _KINDS: Final = {
-    ScalableConsumerType.STREAM: SubscriptionKind.STREAM,
-    ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
-    ScalableConsumerType.QUEUE: SubscriptionKind.QUEUE,
+    pb.ScalableConsumerType.STREAM: SubscriptionKind.STREAM,
+    pb.ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
+    pb.ScalableConsumerType.QUEUE: SubscriptionKind.QUEUE,
 }
 _ALSO_KEPT_MAX: Final = 1_000  # of one report: some milliseconds
 _TIME_MAX: Final = 2**62
 _INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
-_CODES: Final[dict[type[AnabranchError], ServerError]] = {
-    ConsumerFencedError: ServerError.ConsumerFenced,
-    ConsumersFullError: ServerError.ConsumerBusy,
-    SessionOverError: ServerError.ConsumerNotFound,
-    SubscriptionGoneError: ServerError.SubscriptionNotFound,
-}
 
 
 class _Link:
@@ -109,19 +85,19 @@ class _Link:
             else:
                 self.refusal = why
 
-    def _send(self, form: ScalableConsumerAssignment) -> None:
+    def _send(self, form: pb.ScalableConsumerAssignment) -> None:
         count = sum(len(each.buckets) for each in form.segments)
         if not can_be_named(len(form.segments), count):
             raise FrameError(
                 f"a consumer's reports cannot name {count} buckets of {len(form.segments)} segments"
             )
         if self._request_id is None:
-            update = CommandScalableTopicAssignmentUpdate(
+            update = pb.CommandScalableTopicAssignmentUpdate(
                 consumer_id=self._consumer_id, assignment=form
             )
             self._client.peer.send(update)
         else:
-            answer = CommandScalableTopicSubscribeResponse(
+            answer = pb.CommandScalableTopicSubscribeResponse(
                 request_id=self._request_id, assignment=form
             )
             self._client.peer.send(answer)
@@ -130,11 +106,11 @@ class _Link:
     def fenced(self, why: str) -> None:
         """Its name is taken over: it is told, and heard until it has left."""
         self._client.peer.send(
-            CommandCloseConsumer(
+            pb.CommandCloseConsumer(
                 consumer_id=self._consumer_id,
                 request_id=NO_REQUEST,
                 reason=why,
-                error=ServerError.ConsumerFenced,
+                error=pb.ServerError.ConsumerFenced,
             )
         )
 
@@ -178,9 +154,9 @@ class _Client:
 
     @property
     def view(self) -> StateReader:
-        return self._consumers.view
+        return self._consumers.access.runtime.view
 
-    async def subscribe(self, command: BaseCommand) -> None:
+    async def subscribe(self, command: pb.BaseCommand) -> None:
         """SCALABLE_TOPIC_SUBSCRIBE: answered by the first assignment, or with an error."""
         self.peer.open_watch()
         is_there = False
@@ -190,7 +166,7 @@ class _Client:
             if not is_there:
                 self.peer.close_watch()
 
-    async def _subscribe(self, asked: CommandScalableTopicSubscribe) -> bool:
+    async def _subscribe(self, asked: pb.CommandScalableTopicSubscribe) -> bool:
         """Returns whether the consumer was there, to be dropped when it is served no more."""
         link: _Link | None = None
         try:
@@ -206,16 +182,16 @@ class _Client:
             async def register() -> RegisteredConsumer:
                 if asked.HasField("dead_letter") and not asked.begun_at:
                     said = asked.dead_letter
-                    policy = DeadLetterSettings(said.topic, said.deliveries_max)
+                    policy = DeadLettersWanted(said.topic, said.deliveries_max)
                     await self._dead_letters.make(wanted, policy, self._guard)
                 return await self._consumers.subscribe(wanted, link)
 
-            link.session = await self._consumers.proposals.decided(register)
+            link.session = await self._consumers.access.proposals.decided(register)
             self._told(link.session, asked.begun_at, asked.holdings)
         except AnabranchError as error:
             if self._guard is not None:
                 self._guard.note(error, "SCALABLE_TOPIC_SUBSCRIBE", self.peer.host)
-            self._answer(asked, _code(error), str(error))
+            self._answer(asked, code_of(error), str(error))
             return False
         finally:
             if link is not None and link.session is None:
@@ -225,27 +201,26 @@ class _Client:
         if not link.is_answered:
             self.drop(asked.consumer_id, link)
             if link.lost is not None:
-                self._answer(asked, _code(link.lost), str(link.lost))
+                self._answer(asked, code_of(link.lost), str(link.lost))
             elif link.refusal:
-                self._answer(asked, ServerError.NotAllowedError, link.refusal)
+                self._answer(asked, pb.ServerError.NotAllowedError, link.refusal)
             else:  # the lease lapsed, or the consumer was dropped, at this very moment
-                self._answer(asked, ServerError.ServiceNotReady, "the controller has just changed")
+                self._answer(
+                    asked, pb.ServerError.ServiceNotReady, "the controller has just changed"
+                )
         return True
 
-    async def report(self, command: BaseCommand) -> None:
+    async def report(self, command: pb.BaseCommand) -> None:
         """SCALABLE_CONSUMER_REPORT."""
         said = command.scalableConsumerReport
         session = self._session(said.consumer_id)
-        try:
-            topic = self.view.topic(session.asked.topic)
-            released, drained = buckets_of(said.released, topic), buckets_of(said.drained, topic)
-            due = self._consumers.report(session, released, drained)
-            self._told(session, session.begun_at, said.released)
-            self._consumers.note_waiting(session, said.dead_letters_waiting)
-        except AnabranchError as error:
-            raise RefusedError(_code(error), str(error)) from error
+        topic = self.view.topic(session.asked.topic)
+        released, drained = buckets_of(said.released, topic), buckets_of(said.drained, topic)
+        due = self._consumers.report(session, released, drained)
+        self._told(session, session.begun_at, said.released)
+        self._consumers.note_waiting(session, said.dead_letters_waiting)
         kept = [each for each in said.also_kept[:_ALSO_KEPT_MAX] if self._keeps(each)]
-        self.peer.send(CommandSuccess(request_id=said.request_id, kept=kept))
+        self.peer.send(pb.CommandSuccess(request_id=said.request_id, kept=kept))
         if due:
             self._consumers.settle(session)
 
@@ -260,16 +235,13 @@ class _Client:
             return False  # its own report is told why
         return True
 
-    async def unsubscribe(self, command: BaseCommand) -> None:
+    async def unsubscribe(self, command: pb.BaseCommand) -> None:
         """SCALABLE_TOPIC_UNSUBSCRIBE."""
         said = command.scalableTopicUnsubscribe
         link, session = self._links.get(said.consumer_id), self._session(said.consumer_id)
-        try:
-            await self._consumers.leave(session, keeps_share=said.keep_share)
-        except AnabranchError as error:
-            raise RefusedError(_code(error), str(error)) from error
+        await self._consumers.leave(session, keeps_share=said.keep_share)
         self.drop(said.consumer_id, link)  # unless there is another one by now
-        self.peer.send(CommandSuccess(request_id=said.request_id))
+        self.peer.send(pb.CommandSuccess(request_id=said.request_id))
 
     def drop(self, consumer_id: int, link: _Link | None) -> None:
         """The consumer is served no more under this id."""
@@ -288,11 +260,11 @@ class _Client:
         self.drop(consumer_id, link)
         if link.is_answered:  # else the answer says so
             self.peer.send(
-                CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST, reason=why)
+                pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST, reason=why)
             )
 
     def _told(
-        self, session: RegisteredConsumer, begun_at: int, places: Sequence[SegmentBuckets]
+        self, session: RegisteredConsumer, begun_at: int, places: Sequence[pb.SegmentBuckets]
     ) -> None:
         """Passes on the committed positions of a consumer's buckets, held or let go of."""
         asked, committed = session.asked, committed_of(places)
@@ -306,12 +278,12 @@ class _Client:
         link = self._links.get(consumer_id)
         if link is None or link.session is None:
             raise RefusedError(
-                ServerError.ConsumerNotFound,
+                pb.ServerError.ConsumerNotFound,
                 f"consumer {consumer_id} of this connection has no session: subscribe first",
             )
         return link.session
 
-    def _wanted(self, asked: CommandScalableTopicSubscribe) -> ConsumerRequest:
+    def _wanted(self, asked: pb.CommandScalableTopicSubscribe) -> ConsumerRequest:
         name = parse_scalable_topic(asked.topic)
         topic = self.view.topic(name)
         if asked.HasField("instance") and not 0 < asked.instance <= _INSTANCE_MAX:
@@ -328,9 +300,11 @@ class _Client:
             start_ms=_start_of(asked.start),
         )
 
-    def _answer(self, asked: CommandScalableTopicSubscribe, code: ServerError, why: str) -> None:
+    def _answer(
+        self, asked: pb.CommandScalableTopicSubscribe, code: pb.ServerError, why: str
+    ) -> None:
         self.peer.send(
-            CommandScalableTopicSubscribeResponse(
+            pb.CommandScalableTopicSubscribeResponse(
                 request_id=asked.request_id, error=code, message=why
             )
         )
@@ -354,9 +328,9 @@ def consumer_sessions(
     def open_session(peer: Peer) -> Routes:
         client = _Client(peer, consumers, dead_letters, settings, guard)
         return {
-            BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: client.subscribe,
-            BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: client.unsubscribe,
-            BaseCommand.SCALABLE_CONSUMER_REPORT: client.report,
+            pb.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: client.subscribe,
+            pb.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: client.unsubscribe,
+            pb.BaseCommand.SCALABLE_CONSUMER_REPORT: client.report,
         }
 
     return open_session
@@ -370,7 +344,3 @@ def _start_of(start: int) -> int:
             f"{EARLIEST} for the earliest, or {LATEST} for what comes after the latest"
         )
     return start
-
-
-def _code(error: AnabranchError) -> ServerError:
-    return _CODES.get(type(error)) or code_of(error)

@@ -18,18 +18,8 @@ from anabranch.core.names import full_name
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
+from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import layouts
-from anabranch.wire.anabranch_pb2 import (
-    IntRange,
-    ScalableAssignedSegment,
-    ScalableConsumerAssignment,
-    ScalablePrunedSegment,
-    ScalableTopicDAG,
-    SegmentBrokerAddress,
-    SegmentBuckets,
-    SegmentInfoProto,
-    SegmentState,
-)
 from anabranch.wire.entries import ENTRIES_MAX
 
 _DAGS_MAX: Final = 256
@@ -49,9 +39,9 @@ class Dags:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._known: dict[str, tuple[Mark, ScalableTopicDAG]] = {}
+        self._known: dict[str, tuple[Mark, pb.ScalableTopicDAG]] = {}
 
-    def of(self, name: str, topic: ScalableTopic, seen: WatchedTopic) -> ScalableTopicDAG:
+    def of(self, name: str, topic: ScalableTopic, seen: WatchedTopic) -> pb.ScalableTopicDAG:
         """The message, which must not be changed."""
         known = self._known.get(name)
         if known is not None and known[0] == seen.mark:
@@ -62,11 +52,11 @@ class Dags:
         self._known[name] = (seen.mark, dag)
         return dag
 
-    def _made(self, name: str, topic: ScalableTopic, seen: WatchedTopic) -> ScalableTopicDAG:
-        def form(part: SegmentInfo) -> SegmentInfoProto:
+    def _made(self, name: str, topic: ScalableTopic, seen: WatchedTopic) -> pb.ScalableTopicDAG:
+        def form(part: SegmentInfo) -> pb.SegmentInfoProto:
             return segment_form(self._settings, name, topic, part)
 
-        dag = ScalableTopicDAG(
+        dag = pb.ScalableTopicDAG(
             epoch=topic.epoch,
             version=topic.version,
             segments=[form(part) for part in topic.segments],
@@ -78,19 +68,27 @@ class Dags:
             parents_under_way=topic.parents,
             incarnation=topic.incarnation,
             sealing=topic.state is TopicState.SEALING,
-            max_message_bytes=self._settings.max_message_bytes,
+            max_message_bytes=_bytes_max(self._settings, topic),
+            adopted_from=topic.adopted_from or None,
         )
         layouts.fit(dag)
         return dag
 
 
-def _brokers(topic: ScalableTopic, seen: WatchedTopic) -> list[SegmentBrokerAddress]:
+def _bytes_max(settings: ClientSettings, topic: ScalableTopic) -> int:
+    """What every segment takes that producers write to, or soon will: an adopted one takes less."""
+    parts = (*topic.segments, *topic.children)
+    others = (part.bytes_max for part in parts if part.is_active and part.bytes_max)
+    return min((settings.max_message_bytes, *others))
+
+
+def _brokers(topic: ScalableTopic, seen: WatchedTopic) -> list[pb.SegmentBrokerAddress]:
     """The node that answers for each active segment: the topic's controller, for all of them."""
     if not (seen.service_url or seen.service_url_tls):
         return []
     with_tls = seen.service_url_tls or None
     return [
-        SegmentBrokerAddress(
+        pb.SegmentBrokerAddress(
             segment_id=part.segment_id, broker_url=seen.service_url, broker_url_tls=with_tls
         )
         for part in topic.segments
@@ -100,13 +98,13 @@ def _brokers(topic: ScalableTopic, seen: WatchedTopic) -> list[SegmentBrokerAddr
 
 def segment_form(
     settings: ClientSettings, name: str, topic: ScalableTopic, part: SegmentInfo
-) -> SegmentInfoProto:
+) -> pb.SegmentInfoProto:
     """A segment of a layout, with where its messages are."""
-    form = SegmentInfoProto(
+    form = pb.SegmentInfoProto(
         segment_id=part.segment_id,
         hash_start=part.start,
         hash_end=part.end,
-        state=SegmentState.ACTIVE if part.is_active else SegmentState.SEALED,
+        state=pb.SegmentState.ACTIVE if part.is_active else pb.SegmentState.SEALED,
         parent_ids=part.parent_ids,
         child_ids=part.child_ids,
         created_at_epoch=part.created_at_epoch,
@@ -114,6 +112,10 @@ def segment_form(
         entry_bucket_splits=bucket_starts(part.buckets),
         kafka_topic=kafka_topic(settings.topic_prefix, name, topic.incarnation, part),
     )
+    if part.is_legacy:
+        form.legacy_topic_name = part.legacy_topic
+        form.partitioner = part.partitioner
+        form.start_offsets.extend(part.start_offsets)
     if not part.is_active:
         form.sealed_at_epoch = part.sealed_at_epoch
         form.sealed_at_ms = part.sealed_at_ms
@@ -129,12 +131,12 @@ def assignment_form(
     known: Subscription,
     assignment: ConsumerAssignment,
     goes_on: Mapping[Bucket, int],
-) -> ScalableConsumerAssignment:
+) -> pb.ScalableConsumerAssignment:
     """Returns a consumer's assignment, with all that it must know to serve it.
 
     `goes_on`: positions that are newer than the log's.
     """
-    form = ScalableConsumerAssignment(
+    form = pb.ScalableConsumerAssignment(
         layout_epoch=assignment.epoch,
         incarnation=topic.incarnation,
         group_id=kafka_group(settings.topic_prefix, name, subscription, known.group_offset),
@@ -150,7 +152,7 @@ def assignment_form(
     parts = {part.segment_id: part for part in topic.segments}
     there = {*parts, *(part.segment_id for part in topic.children)}
     form.pruned.extend(
-        ScalablePrunedSegment(segment_id=each.segment_id, end_offsets=each.offsets)
+        pb.ScalablePrunedSegment(segment_id=each.segment_id, end_offsets=each.offsets)
         for each in known.positions
         if known.kind is SubscriptionKind.CHECKPOINT and each.segment_id not in there
     )
@@ -164,7 +166,7 @@ def assignment_form(
                 for b in buckets
             ]
             form.segments.append(
-                ScalableAssignedSegment(
+                pb.ScalableAssignedSegment(
                     segment_id=segment_id,
                     hash_start=part.start,
                     hash_end=part.end,
@@ -179,13 +181,15 @@ def assignment_form(
     return form
 
 
-def bucket_ranges(part: SegmentInfo) -> Iterator[IntRange]:
+def bucket_ranges(part: SegmentInfo) -> Iterator[pb.IntRange]:
     """All of a segment's buckets, by the hashes that they hold; only a shared one's are told."""
     for start, end in pairwise((0, *bucket_starts(part.buckets), RING16)):
-        yield IntRange(start=start, end=end - 1)
+        yield pb.IntRange(start=start, end=end - 1)
 
 
-def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> tuple[Bucket, ...]:
+def buckets_of(
+    forms: Sequence[pb.SegmentBuckets], topic: ScalableTopic | None
+) -> tuple[Bucket, ...]:
     """Segment ids and buckets, one by one. Raises PreconditionError for more than there can be."""
     most = max(ENTRIES_MAX, sum(part.buckets for part in topic.segments) if topic else 0)
     found: list[Bucket] = []
@@ -198,7 +202,7 @@ def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> 
     return tuple(found)
 
 
-def committed_of(forms: Sequence[SegmentBuckets]) -> dict[Bucket, int]:
+def committed_of(forms: Sequence[pb.SegmentBuckets]) -> dict[Bucket, int]:
     """Returns each bucket's committed position, if the consumer knows it."""
     return {
         (form.segment_id, bucket): at

@@ -11,7 +11,7 @@ from anabranch.broker.requester import asked_by, requester
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED, Lost, OpenRight
 from anabranch.core.names import parse_namespace, parse_scalable_topic, parse_topic
-from anabranch.core.security.actions import Need, Right
+from anabranch.core.security.actions import Need
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import (
     CLUSTER,
@@ -41,12 +41,6 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
         principal = peer.principal
         guard.must_be_somebody(principal, need)
         on = resource_of_command(command)
-        try:
-            if need.right > Right.ANYONE:  # it may always report on and close its own
-                guard.must_have_turn(principal)
-        except OperationError as error:
-            guard.note(error, name, peer.host)
-            raise
         with asked_by(principal):
             if not guard.may(principal, need, on):
                 await _refuse(guard, principal, need, on, decided, name, peer)
@@ -59,8 +53,7 @@ def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
     """Returns whether a command, whose names are sound, may be answered without its route."""
     need = WIRE[commands.name_of(commands.type_of(command))].need
     principal, on = peer.principal, resource_of_command(command)
-    is_allowed = bool(principal.role) and guard.may(principal, need, on)
-    return is_allowed and guard.wait_s(principal) == 0.0
+    return bool(principal.role) and guard.may(principal, need, on)
 
 
 def check_again(guard: AccessGuard, peer: Peer, command: BaseCommand) -> None:

@@ -19,12 +19,11 @@ from typing import Final
 import msgspec
 from google.protobuf.message import Message
 
-from anabranch.broker.binary.guarding import going_on, open_right
-from anabranch.broker.binary.handlers import code_of
-from anabranch.broker.errors import OperationError, OverloadedError
-from anabranch.broker.logging import get_logger
+from anabranch.broker.binary.client_watches import ClientWatch, ClientWatches
+from anabranch.broker.binary.guarding import going_on
+from anabranch.broker.errors import OperationError, OverloadedError, code_of
 from anabranch.broker.security.guard import AccessGuard
-from anabranch.broker.security.open_rights import UNASKED, OpenRight
+from anabranch.broker.security.open_rights import OpenRight
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.lists import INITIAL_BYTES, KeptList, TopicLists
 from anabranch.core.errors import AnabranchError
@@ -40,21 +39,8 @@ from anabranch.core.topic_lists.selection import (
     check_filters,
 )
 from anabranch.core.topic_lists.topic_list import Difference, TopicList, topics_hash
+from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
-from anabranch.wire.anabranch_pb2 import (
-    BaseCommand,
-    CommandGetTopicsOfNamespace,
-    CommandGetTopicsOfNamespaceResponse,
-    CommandSuccess,
-    CommandWatchScalableTopics,
-    CommandWatchScalableTopicsUpdate,
-    CommandWatchTopicList,
-    CommandWatchTopicListSuccess,
-    CommandWatchTopicUpdate,
-    ScalableTopicsDiff,
-    ScalableTopicsSnapshot,
-    ServerError,
-)
 from anabranch.wire.errors import FrameError, RefusedError
 from anabranch.wire.framing import encode_frame
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, HeldMemory, LimitType
@@ -62,7 +48,7 @@ from anabranch.wire.server.server import OpenSession, Peer, Routes
 from anabranch.wire.varint import nested
 
 SELECTED_MAX: Final = 100  # patterns and filters that one connection may follow
-_LISTS: Final = BaseCommand.GET_TOPICS_OF_NAMESPACE
+_LISTS: Final = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE
 _AGAIN_S: Final = 1.0  # after a difference that there was no memory for
 _NO_TOPICS: Final = topics_hash(())
 
@@ -70,8 +56,8 @@ _NO_TOPICS: Final = topics_hash(())
 class WatchKind(Enum):
     """The commands that open a watch; each kind has numbers of its own."""
 
-    TOPIC_LIST = BaseCommand.WATCH_TOPIC_LIST  # 64 to 67
-    SCALABLE_TOPICS = BaseCommand.WATCH_SCALABLE_TOPICS  # 76 to 78
+    TOPIC_LIST = pb.BaseCommand.WATCH_TOPIC_LIST  # 64 to 67
+    SCALABLE_TOPICS = pb.BaseCommand.WATCH_SCALABLE_TOPICS  # 76 to 78
 
 
 _WatchKey = tuple[WatchKind, int]
@@ -90,12 +76,12 @@ class _Encoded:
         if self._of != of:
             message: Message
             if kind is None:
-                message = CommandGetTopicsOfNamespaceResponse(topics=names)
+                message = pb.CommandGetTopicsOfNamespaceResponse(topics=names)
             elif kind is WatchKind.TOPIC_LIST:
-                message = CommandWatchTopicListSuccess(topic=names)
+                message = pb.CommandWatchTopicListSuccess(topic=names)
             else:
-                told = ScalableTopicsSnapshot(topics=names)
-                message = CommandWatchScalableTopicsUpdate(snapshot=told)
+                told = pb.ScalableTopicsSnapshot(topics=names)
+                message = pb.CommandWatchScalableTopicsUpdate(snapshot=told)
             self._of, self._names = of, message.SerializePartialToString()
         return self._names
 
@@ -111,57 +97,41 @@ class _Serving(msgspec.Struct, frozen=True):
     encoded: _Encoded
 
 
-class _Watch:
+class _Watch(ClientWatch[_WatchKey]):
     """One watch of one client."""
 
-    __slots__ = ("_listing", "generation", "kept", "key", "right")
+    __slots__ = ("generation", "kept")
 
-    def __init__(self, listing: _Listing, key: _WatchKey, kept: KeptList) -> None:
-        self._listing = listing
-        self.key = key
+    def __init__(self, key: _WatchKey, listing: _Listing, kept: KeptList) -> None:
+        super().__init__(key, listing)
         self.kept = kept
-        self.right = UNASKED
         self.generation = kept.list.generation  # of the list that the client has, or is about to
 
-    def wake(self) -> None:
-        """There may be something new."""
-        self._listing.due(self)
 
-    def lost(self, error: OperationError) -> None:
-        """Its client may not see the namespace any more."""
-        self._listing.lost(self, error)
-
-
-class _Listing:
+class _Listing(ClientWatches[_WatchKey, _Watch]):
     """One client's requests for lists."""
 
     def __init__(self, peer: Peer, serving: _Serving) -> None:
-        self._peer = peer
+        super().__init__(peer, "watch topics", serving.guard)
         self._serving = serving
         self._turn = asyncio.Lock()  # of what may wait for the client
-        self._watches: dict[_WatchKey, _Watch] = {}
-        self._opening: dict[_WatchKey, object] = {}
-        self._due: dict[_WatchKey, _Watch] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._log = get_logger()
-        peer.closed.add_done_callback(lambda _: self._end())
 
-    async def topics(self, command: BaseCommand) -> None:
+    async def topics(self, command: pb.BaseCommand) -> None:
         """GET_TOPICS_OF_NAMESPACE."""
         asked = command.getTopicsOfNamespace
         home = parse_namespace(asked.namespace)
         is_filtered = asked.HasField("topics_pattern")
         selection = by_pattern(asked.topics_pattern) if is_filtered else ALL
-        answer = CommandGetTopicsOfNamespaceResponse(
+        answer = pb.CommandGetTopicsOfNamespaceResponse(
             request_id=asked.request_id, filtered=is_filtered
         )
-        if asked.mode == CommandGetTopicsOfNamespace.NON_PERSISTENT:  # there are no such topics
+        if asked.mode == pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:  # there are no such topics
             answer.topics_hash = _NO_TOPICS
             answer.changed = asked.topics_hash != _NO_TOPICS
             self._peer.send(answer)
             return
         serving = self._serving
-        with going_on(serving.guard, self._peer, _LISTS, namespace_resource(home)) as right:
+        with going_on(self._guard, self._peer, _LISTS, namespace_resource(home)) as right:
             async with self._turn, self._heap() as memory:
                 kept = await serving.lists.of(home, selection)
                 names = await self._assembled(kept, None, asked.topics_hash, memory)
@@ -194,30 +164,30 @@ class _Listing:
                 await asyncio.shield(self._peer.taken())
 
     def _frame(self, number: int, fields: bytes) -> bytes:
-        head = BaseCommand(type=commands.name_of(number)).SerializeToString()
+        head = pb.BaseCommand(type=commands.name_of(number)).SerializeToString()
         try:
             return encode_frame(head + nested(number, fields), self._peer.limits.list_bytes_max)
         except FrameError as error:
             raise RefusedError(
-                ServerError.NotAllowedError,
+                pb.ServerError.NotAllowedError,
                 f"the list of topics does not fit: {error}. Give a pattern or property filters, or "
                 "read it by REST, where it comes in parts",
             ) from None
 
     # --- watches ------------------------------------------------------------------------
 
-    async def watch_topic_list(self, command: BaseCommand) -> None:
+    async def watch_topic_list(self, command: pb.BaseCommand) -> None:
         """Answers WATCH_TOPIC_LIST; a watch that is open begins anew."""
         asked = command.watchTopicList
         key = (WatchKind.TOPIC_LIST, asked.watcher_id)
         await self._open(key, asked, lambda: by_pattern(asked.topics_pattern), asked.topics_hash)
 
-    async def close_topic_list(self, command: BaseCommand) -> None:
+    async def close_topic_list(self, command: pb.BaseCommand) -> None:
         """WATCH_TOPIC_LIST_CLOSE."""
         self._close((WatchKind.TOPIC_LIST, command.watchTopicListClose.watcher_id))
-        self._peer.send(CommandSuccess(request_id=command.watchTopicListClose.request_id))
+        self._peer.send(pb.CommandSuccess(request_id=command.watchTopicListClose.request_id))
 
-    async def watch_scalable_topics(self, command: BaseCommand) -> None:
+    async def watch_scalable_topics(self, command: pb.BaseCommand) -> None:
         """Answers WATCH_SCALABLE_TOPICS; a watch that is open begins anew."""
         asked = command.watchScalableTopics
         key = (WatchKind.SCALABLE_TOPICS, asked.watch_id)
@@ -228,41 +198,28 @@ class _Listing:
         except AnabranchError as error:
             self._refuse(asked.watch_id, code_of(error), str(error))
 
-    async def close_scalable_topics(self, command: BaseCommand) -> None:
+    async def close_scalable_topics(self, command: pb.BaseCommand) -> None:
         """WATCH_SCALABLE_TOPICS_CLOSE, which has no answer."""
         self._close((WatchKind.SCALABLE_TOPICS, command.watchScalableTopicsClose.watch_id))
 
     async def _open(
         self,
         key: _WatchKey,
-        asked: CommandWatchTopicList | CommandWatchScalableTopics,
+        asked: pb.CommandWatchTopicList | pb.CommandWatchScalableTopics,
         select: Callable[[], Selection],
         known_hash: str,
     ) -> None:
-        is_counted = key not in self._watches  # else it takes the place of that one
-        if is_counted:
-            self._peer.open_watch()
-        is_open = False
-        mark = self._opening[key] = object()
-        try:
+        with self._to_open(key) as opening:
             self._serving.access.must_be_enabled()
             home, selection = parse_namespace(asked.namespace), select()
             self._check_room(selection)
             async with self._turn, self._heap() as memory:
                 kept = await self._serving.lists.of(home, selection)
-                if self._opening.get(key) is not mark:
-                    return  # it was closed, or opened anew, while it waited
-                self._drop(key)
-                if not is_counted:
-                    self._peer.open_watch()
-                    is_counted = True
-                watch, on = _Watch(self, key, kept), namespace_resource(home)
-                watch.right = open_right(
-                    self._serving.guard, self._peer, key[0].value, on, watch.lost
-                )
-                self._watches[key] = watch
+                if not self._is_wanted(key, opening):
+                    return
+                watch = _Watch(key, self, kept)
+                self._begin(opening, watch, key[0].value, namespace_resource(home))
                 self._serving.lists.watch(kept, watch.wake)
-                is_open = True
                 try:
                     request_id = getattr(asked, "request_id", 0)
                     await self._tell_list(watch, memory, known_hash, request_id)
@@ -270,11 +227,6 @@ class _Listing:
                     if self._watches.get(key) is watch:
                         self._drop(key)
                     raise
-        finally:
-            if self._opening.get(key) is mark:
-                del self._opening[key]
-            if is_counted and not is_open:
-                self._peer.close_watch()
 
     def _check_room(self, selection: Selection) -> None:
         """Raises OverloadedError for one more selection than a client may follow."""
@@ -291,76 +243,42 @@ class _Listing:
         kind, number = watch.key
         names = await self._assembled(watch.kept, kind, known_hash, memory)
         watch.generation, found = watch.kept.list.generation, watch.kept.list.topics_hash
-        answer: CommandWatchTopicListSuccess | CommandWatchScalableTopicsUpdate
+        answer: pb.CommandWatchTopicListSuccess | pb.CommandWatchScalableTopicsUpdate
         if kind is WatchKind.TOPIC_LIST:
-            answer = CommandWatchTopicListSuccess(
+            answer = pb.CommandWatchTopicListSuccess(
                 request_id=request_id, watcher_id=number, topics_hash=found
             )
         else:
-            answer = CommandWatchScalableTopicsUpdate(watch_id=number, topics_hash=found)
+            answer = pb.CommandWatchScalableTopicsUpdate(watch_id=number, topics_hash=found)
             if names is None:
                 answer.diff.SetInParent()
         await self._send(answer, names, watch.right)
 
-    def _refuse(self, watch_id: int, code: ServerError, why: str) -> None:
+    def _refuse(self, watch_id: int, code: pb.ServerError, why: str) -> None:
         self._peer.send(
-            CommandWatchScalableTopicsUpdate(watch_id=watch_id, error=code, message=why)
+            pb.CommandWatchScalableTopicsUpdate(watch_id=watch_id, error=code, message=why)
         )
 
-    def _close(self, key: _WatchKey) -> None:
-        self._opening.pop(key, None)
-        self._drop(key)
+    def _unfollow(self, watch: _Watch) -> None:
+        self._serving.lists.unwatch(watch.kept, watch.wake)
 
-    def _drop(self, key: _WatchKey) -> None:
-        watch = self._watches.pop(key, None)
-        if watch is not None:
-            self._peer.close_watch()
-            watch.right.close()
-            self._serving.lists.unwatch(watch.kept, watch.wake)
-            self._due.pop(key, None)
-
-    def lost(self, watch: _Watch, error: OperationError) -> None:
-        """Ends a watch whose client may not see the namespace any more."""
-        if self._watches.get(watch.key) is not watch:
-            return
-        self._drop(watch.key)
+    def _forbidden(self, watch: _Watch, error: OperationError) -> None:
         kind, number = watch.key
         if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
             self._peer.turn_away(PortRefusal.REVOKED, str(error))
         else:
             self._refuse(number, code_of(error), str(error))
 
-    def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        for key in list(self._watches):
-            self._drop(key)
-
     # --- changes ------------------------------------------------------------------------
 
-    def due(self, watch: _Watch) -> None:
-        """Marks a watch to be told as soon as the client has taken the last answer."""
-        self._due[watch.key] = watch
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="watch topics")
-
-    async def _run(self) -> None:
+    async def _tell_some(self) -> None:
         try:
-            while self._due:
-                try:
-                    async with self._turn:
-                        await self._peer.drained()
-                        await self._tell_next()
-                except PermitAcquireError as error:
-                    self._log.warning("topic_list.watch_waits", why=str(error))
-                    await asyncio.sleep(_AGAIN_S)
-        except RefusedError as error:
-            self._peer.close(error.reason)
-        except Exception as error:  # noqa: BLE001 - a silent watch is worse than one begun again
-            self._log.error("wire.fault", command="watch topics", exc_info=error)
-            self._peer.close("a fault in the node ended this connection's watches; open them anew")
-        finally:
-            self._task = None
+            async with self._turn:
+                await self._peer.drained()
+                await self._tell_next()
+        except PermitAcquireError as error:
+            self._log.warning("topic_list.watch_waits", why=str(error))
+            await asyncio.sleep(_AGAIN_S)
 
     async def _tell_next(self) -> None:
         """Tells the watch that has been due for the longest time."""
@@ -387,7 +305,7 @@ class _Listing:
         kind, number = watch.key
         if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
             raise RefusedError(
-                ServerError.ServiceNotReady,
+                pb.ServerError.ServiceNotReady,
                 "a watch of a topic list was too far behind; connect and open it anew",
             )
         lists, former = self._serving.lists, watch.kept
@@ -410,17 +328,17 @@ def _changes(key: _WatchKey, difference: Difference) -> Message:
     kind, number = key
     added, removed = difference.added, difference.removed
     if kind is WatchKind.TOPIC_LIST:
-        return CommandWatchTopicUpdate(
+        return pb.CommandWatchTopicUpdate(
             watcher_id=number,
             new_topics=added,
             deleted_topics=removed,
             topics_hash=difference.topics_hash,
         )
-    diff = ScalableTopicsDiff(added=added, removed=removed)
-    return CommandWatchScalableTopicsUpdate(watch_id=number, diff=diff)
+    diff = pb.ScalableTopicsDiff(added=added, removed=removed)
+    return pb.CommandWatchScalableTopicsUpdate(watch_id=number, diff=diff)
 
 
-def _filtered(asked: CommandWatchScalableTopics) -> Selection:
+def _filtered(asked: pb.CommandWatchScalableTopics) -> Selection:
     """The topics that a watch of scalable topics is for. Raises InvalidInputError."""
     check_filters(len(asked.property_filters))  # of a stranger there may be a million
     return by_properties((each.key, each.value) for each in asked.property_filters)
@@ -438,11 +356,11 @@ def topic_lists(
     def open_session(peer: Peer) -> Routes:
         listing = _Listing(peer, serving)
         return {
-            BaseCommand.GET_TOPICS_OF_NAMESPACE: listing.topics,
-            BaseCommand.WATCH_TOPIC_LIST: listing.watch_topic_list,
-            BaseCommand.WATCH_TOPIC_LIST_CLOSE: listing.close_topic_list,
-            BaseCommand.WATCH_SCALABLE_TOPICS: listing.watch_scalable_topics,
-            BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: listing.close_scalable_topics,
+            pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: listing.topics,
+            pb.BaseCommand.WATCH_TOPIC_LIST: listing.watch_topic_list,
+            pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE: listing.close_topic_list,
+            pb.BaseCommand.WATCH_SCALABLE_TOPICS: listing.watch_scalable_topics,
+            pb.BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: listing.close_scalable_topics,
         }
 
     return open_session

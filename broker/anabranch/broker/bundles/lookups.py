@@ -25,8 +25,6 @@ from anabranch.wire import clock
 
 # With no broker to take a bundle, there is no event to wait for that is sure to come.
 _NOBODY_S: Final = 0.25
-_SAMPLED: Final = 16  # each of so many look-ups that are answered at once stands for all of them
-_SAMPLES_MAX: Final = 1_000
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -60,18 +58,17 @@ class LookupService:
         self._assigning: set[str] = set()
         self.failed = 0  # look-ups that ended with an error
         self.states: Counter[tuple[str, str]] = Counter()  # of bundles that had to be waited for
-        self._answered: Counter[tuple[str, str]] = Counter()  # a sample, by topic and namespace
         self._chosen: Counter[str] = Counter()  # by own assignments that have no verdict yet
 
     def locate_cached(self, topic: str, namespace: str) -> Located | None:
         """The answer if it is known at once; costs about a microsecond."""
         located = self.known(topic, namespace)
         if located is not None:
-            self.answered_at_once(topic, namespace, located)
+            self._runtime.metrics.fast_lookups += 1
         return located
 
     def known(self, topic: str, namespace: str) -> Located | None:
-        """The same, not counted: `answered_at_once` does that, once it is known that it is told."""
+        """The same, not counted: for who does not know yet whether it may be told."""
         runtime = self._runtime
         owner = runtime.routes.owner(topic, namespace)
         if not owner:
@@ -85,29 +82,6 @@ class LookupService:
         if runtime.has_lease:
             return located
         return msgspec.structs.replace(located, stale=True)
-
-    def answered_at_once(self, topic: str, namespace: str, located: Located) -> None:
-        """Counts it, and takes a sample of those of this node's own bundles."""
-        metrics = self._runtime.metrics
-        metrics.fast_lookups += 1
-        if not metrics.fast_lookups % _SAMPLED and located.broker == self._runtime.core.me:
-            self._sample(topic, namespace)
-
-    def _sample(self, topic: str, namespace: str) -> None:
-        if len(self._answered) < _SAMPLES_MAX:
-            self._answered[topic, namespace] += _SAMPLED
-
-    def answered_here(self) -> dict[str, int]:
-        """About how many look-ups of this node's own bundles it has answered at once, by bundle,
-        since it was asked last.
-        """
-        answered, self._answered = self._answered, Counter()
-        found: Counter[str] = Counter()
-        for (topic, namespace), count in answered.items():
-            home = self._runtime.view.bundle_at(Namespace(namespace), topic_hash(topic))
-            if home is not None:
-                found[home[0]] += count
-        return found
 
     async def lookup(self, topic: Topic, namespace: Namespace) -> Located:
         """Answers as `find`, by the log at the time of the question or later."""
@@ -126,7 +100,7 @@ class LookupService:
                 found = self._runtime.view.bundle_at(namespace, position)
                 if found is None:
                     raise no_namespace(namespace)
-                self._proposals.actor()  # an answer to the unknown needs the log
+                self._proposals.must_have_lease()  # an answer to the unknown needs the log
                 name, unit = found
                 state = state or unit.state.name.capitalize()
                 if unit.state is UnitState.FREE:
@@ -180,12 +154,12 @@ class LookupService:
 
     def _assign(self, name: str, unit: Unit) -> bool:
         """Proposes an owner, for all who wait; False without a broker to take the bundle."""
-        runtime = self._runtime
-        counts = runtime.core.candidates(clock.now())
+        core, now = self._runtime.core, clock.now()
+        counts = core.candidates(now)
         for broker, chosen in self._chosen.items():
             if broker in counts:
                 counts[broker] += chosen
-        records = runtime.core.assign(name, unit, counts, clock.now())
+        records = core.assign(name, unit, counts, now)
         if not records:
             return False
         target = records[0].broker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from importlib.metadata import version as package_version
 
 from starlette.responses import Response
@@ -11,7 +10,7 @@ from starlette.types import ASGIApp
 from anabranch.broker.http import lookups
 from anabranch.broker.http.description import Description
 from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
-from anabranch.broker.http.guards.origins import behind_origins
+from anabranch.broker.http.guards.origins import OriginMiddleware
 from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.lookups import ReadyReads
 from anabranch.broker.http.routes import (
@@ -25,7 +24,6 @@ from anabranch.broker.http.routes import (
     topics,
 )
 from anabranch.broker.http.routing import Api, RouteGroup
-from anabranch.broker.http.server import HttpServer
 from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
@@ -47,7 +45,7 @@ def create_api(
             tenants.routes(operations, settings),
             placements.routes(operations, settings.cluster_name),
             bundles.routes(operations, guard),
-            topics.routes(operations.topics, operations.topic_list_limiter),
+            topics.routes(operations.topics, operations.adoptions, operations.topic_list_limiter),
             subscriptions.routes(operations.topics, guard),
             segments.routes(operations.topics),
             cluster.routes(operations),
@@ -79,21 +77,6 @@ def create_api(
     return Api([*described, *documentation.all], operations, guard)
 
 
-def create_server(
-    operations: Operations,
-    settings: Settings,
-    metrics: Metrics,
-    held: socket.socket | None,
-    security: NodeSecurity | None = None,
-) -> HttpServer:
-    """Returns a node's server, on the bound socket of its port without TLS if it has one.
-
-    `security`: None if requests need no credentials.
-    """
-    app = create_app(operations, settings, metrics, security)
-    return HttpServer(app, held, settings.http_limits)
-
-
 def create_app(
     operations: Operations,
     settings: Settings,
@@ -109,5 +92,5 @@ def create_app(
     guarded = GuardMiddleware(api, settings.http_limits)
     served: ASGIApp = ReadyReads(guarded, operations, guard)
     if security is not None:
-        served = AuthenticationMiddleware(served, security.authenticator, security.guard)
-    return behind_origins(served, settings)
+        served = AuthenticationMiddleware(served, security.authenticator)
+    return OriginMiddleware(served, settings)

@@ -18,7 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anabranch.broker.http.routing import Parameter, Place, Route
+from anabranch.broker.http.routing import Place, Route
 
 _TITLE: Final = "Anabranch"
 _ABOUT: Final = (
@@ -40,6 +40,8 @@ CONTENT_POLICY: Final = (
     "frame-ancestors 'none'"
 )
 
+_Make = Callable[[Sequence[Route], str], bytes]
+
 
 class Problem(msgspec.Struct):
     """The answer to every refused request: `reason` tells the fault and its remedy."""
@@ -54,31 +56,28 @@ class Description:
         self._routes = routes
         self._version = version
         self._making = asyncio.Lock()
-        self._made: dict[str, bytes] = {}
+        self._made: dict[_Make, bytes] = {}
 
     async def openapi(self) -> Response:
         """The description for programs."""
-        made = await self._once("json", self._json)
+        made = await self._once(_openapi)
         return Response(made, media_type="application/json", headers=_KEPT)
 
     async def page(self) -> Response:
         """The description for people."""
         headers = {**_KEPT, "Content-Security-Policy": CONTENT_POLICY}
-        made = await self._once("html", self._html)
+        made = await self._once(page_of)
         return Response(made, media_type="text/html", headers=headers)
 
-    async def _once(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """The bytes of that name, made on a thread for the first who asks."""
+    async def _once(self, make: _Make) -> bytes:
         async with self._making:
-            if name not in self._made:
-                self._made[name] = await asyncio.to_thread(make)
-        return self._made[name]
+            if make not in self._made:
+                self._made[make] = await asyncio.to_thread(make, self._routes, self._version)
+        return self._made[make]
 
-    def _json(self) -> bytes:
-        return msgspec.json.encode(openapi_of(self._routes, self._version))
 
-    def _html(self) -> bytes:
-        return page_of(self._routes, self._version).encode()
+def _openapi(routes: Sequence[Route], version: str) -> bytes:
+    return msgspec.json.encode(openapi_of(routes, version))
 
 
 def openapi_of(routes: Sequence[Route], version: str) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def _said(route: Route) -> str:
     return " ".join((route.handler.__doc__ or "").split())
 
 
-def page_of(routes: Sequence[Route], version: str) -> str:
+def page_of(routes: Sequence[Route], version: str) -> bytes:
     """Returns the HTML page: a table of the routes for each tag."""
     title = escape(f"{_TITLE} {version}")
     parts = [
@@ -176,17 +175,17 @@ def page_of(routes: Sequence[Route], version: str) -> str:
         parts.append(f"<h2>{escape(tag)}</h2><table>")
         parts += [_row(route) for route in routes if route.tag == tag]
         parts.append("</table>")
-    return "\n".join([*parts, "</body></html>"])
+    return "\n".join([*parts, "</body></html>"]).encode()
 
 
 def _row(route: Route) -> str:
-    query = ", ".join(_word(each) for each in route.parameters if each.place is Place.QUERY)
+    query = ", ".join(
+        f"<code>{escape(each.said)}</code>{' (needed)' if each.is_needed else ''}"
+        for each in route.parameters
+        if each.place is Place.QUERY
+    )
     inputs = f"<br>Query: {query}" if query else ""
     return (
         f"<tr><td>{route.verb}</td><td><code>{escape(route.path)}</code></td>"
         f"<td>{escape(_said(route))}{inputs}</td></tr>"
     )
-
-
-def _word(each: Parameter) -> str:
-    return f"<code>{escape(each.said)}</code>{' (needed)' if each.is_needed else ''}"

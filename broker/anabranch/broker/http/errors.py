@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from http import HTTPStatus
 from typing import Final
 
@@ -10,31 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from anabranch.broker.errors import (
-    ConflictError,
-    DeadlineExceededError,
     ElsewhereError,
-    ForbiddenError,
-    KafkaFailedError,
     NotFoundError,
-    PreconditionError,
-    TooManyRequestsError,
-    UnavailableError,
+    OperationError,
 )
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
-from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.core.errors import AnabranchError
 
-# A request that ran out of time may still be done later: 504, like any gateway that cannot know.
-STATUS_OF: Final[dict[type[AnabranchError], int]] = {
-    InvalidInputError: 412,
-    NotFoundError: 404,
-    ForbiddenError: 403,
-    TooManyRequestsError: 429,
-    ConflictError: 409,
-    PreconditionError: 412,
-    UnavailableError: 503,
-    DeadlineExceededError: 504,
-    KafkaFailedError: 500,
-}
 _RETRY_SECONDS: Final = "1"
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="anabranch"'}
 _OF_CREDENTIALS: Final = {
@@ -102,10 +83,10 @@ def answer(error: Exception) -> JSONResponse:
         return refusal(refused, str(error), challenge)
     if isinstance(error, MalformedError):
         return refusal(error.status, str(error))
-    status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+    status = HTTPStatus.PRECONDITION_FAILED  # for input that is not sound
+    if isinstance(error, OperationError):
+        status = error.status
     headers = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-    if isinstance(error, TooManyRequestsError):
-        headers = {"Retry-After": str(max(1, math.ceil(error.wait_s)))}
     return refusal(status, str(error), headers)
 
 

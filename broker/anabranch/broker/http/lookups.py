@@ -15,12 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.admin import LookupData
 from anabranch.broker.bundles.lookups import Located
+from anabranch.broker.http.guards.authentication import principal_of
 from anabranch.broker.http.routes.topic_stats import layout_of
 from anabranch.broker.http.routing import STALE_HEADER, RouteGroup
-from anabranch.broker.http.senders import principal_of
 from anabranch.broker.operations import Operations
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.ring import parse_range, topic_hash
 from anabranch.core.security.actions import Need
@@ -35,6 +36,8 @@ _BUNDLE: Final = "/bundle"
 _LOOKUP_PARTS: Final = 4  # domain, tenant, namespace, and the rest is the topic's local name
 _LAYOUT_PARTS: Final = 3
 _LOCATED_MAX: Final = 1024
+_LAYOUTS_MAX: Final = 256  # kept, each of at most so many bytes
+_LAYOUT_BYTES_MAX: Final = 65_536
 _STALE: Final = (STALE_HEADER.lower().encode(), b"true")
 
 _Domain = Annotated[str, msgspec.Meta(description="persistent, non-persistent or topic.")]
@@ -89,11 +92,14 @@ class ReadyReads:
         self._app = app
         self._lookups = operations.lookups
         self._topics = operations.topics
+        self._runtime = operations.runtime
         self._guard = guard
+        # With each answer its topic and staleness: many clients read a layout that has changed.
+        self._layouts: dict[str, tuple[ScalableTopic, bool, _Ready]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ready: _Ready | None = None
-        if scope["type"] == "http" and scope["method"] == "GET":
+        if scope["method"] == "GET":
             path: str = scope["path"]
             if path.startswith(LOOKUP_PREFIX):
                 ready = self._lookup(scope, path)
@@ -126,7 +132,17 @@ class ReadyReads:
         topic = self._topics.open_topic(name)
         if topic is None:
             return None
-        return _Ready(msgspec.json.encode(layout_of(topic)), is_stale=self._topics.is_stale)
+        is_stale = not self._runtime.has_lease
+        kept = self._layouts.get(name)
+        if kept is not None and kept[0] is topic and kept[1] is is_stale:
+            return kept[2]
+        body = msgspec.json.encode(layout_of(topic))
+        ready = _Ready(body, is_stale=is_stale)
+        if len(body) <= _LAYOUT_BYTES_MAX:
+            if len(self._layouts) >= _LAYOUTS_MAX:
+                self._layouts.clear()
+            self._layouts[name] = topic, is_stale, ready
+        return ready
 
     def _may(self, scope: Scope, need: Need, topic: str) -> bool:
         """Returns whether the asker is known to have the right; nothing is looked for before."""

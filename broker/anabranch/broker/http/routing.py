@@ -37,7 +37,7 @@ from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError
 from anabranch.broker.http.errors import MalformedError, NoPathError, answer_to, method_refused
-from anabranch.broker.http.senders import host_of, principal_of
+from anabranch.broker.http.guards.authentication import host_of, principal_of
 from anabranch.broker.operations import Operations
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
@@ -103,23 +103,22 @@ class Parameter(NamedTuple):
             return self.derived.make(*(parts[part] for part in self.derived.parts))
         if self.place is Place.REQUEST:
             return request
+        given: str | list[str]
         if self.place is Place.PATH:
-            return self._converted(parts[self.said], is_word=True)
-        given = request.query_params.getlist(self.said)
-        if not given:
-            if self.is_needed:
-                raise MalformedError(f"query parameter {self.said!r} is missing")
+            given = parts[self.said]
+        elif several := request.query_params.getlist(self.said):
+            given = several if _has(self.kind, list) else several[-1]
+        elif self.is_needed:
+            raise MalformedError(f"query parameter {self.said!r} is missing")
+        else:
             return self.default
-        # An unknown word of a fixed few names nothing, as in a path.
-        value = given if _has(self.kind, list) else given[-1]
-        return self._converted(value, is_word=_has(self.kind, Literal))
-
-    def _converted(self, given: str | list[str], is_word: bool) -> Any:
         try:
             return msgspec.convert(given, self.kind, strict=False)
         except msgspec.ValidationError as error:
+            # An unknown word of a fixed few names nothing, in a query as in a path.
+            is_name = self.place is Place.PATH or _has(self.kind, Literal)
+            status = HTTPStatus.NOT_FOUND if is_name else HTTPStatus.BAD_REQUEST
             said = f"{self.place.value} {self.said!r} is {given!r:.200}: {error}"
-            status = HTTPStatus.NOT_FOUND if is_word else HTTPStatus.BAD_REQUEST
             raise MalformedError(said, status) from None
 
     async def decoded(self, request: Request) -> Any:
@@ -274,7 +273,8 @@ class Api:
         self, routes: list[Route], operations: Operations, guard: AccessGuard | None
     ) -> None:
         self.routes = routes
-        self._operations = operations
+        self._runtime = operations.runtime
+        self._decide = operations.decided
         self._guard = guard
         missing = {each.asked for each in routes} - REST.keys()
         if missing:
@@ -282,14 +282,14 @@ class Api:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        was_stale = self._operations.topics.is_stale  # the lease may be back before the answer
+        had_lease = self._runtime.has_lease  # it may be back before the answer
         try:
             found = await self._found(request)
         except ClientDisconnect:
             return
         except (OperationError, InvalidInputError, MalformedError) as error:
             found = answer_to(request, error)
-        is_stale = was_stale or self._operations.topics.is_stale
+        is_stale = not (had_lease and self._runtime.has_lease)
         if is_stale and (found.status_code >= HTTPStatus.BAD_REQUEST or _is_read(request)):
             found.headers[STALE_HEADER] = "true"  # the state may have changed
         await found(scope, receive, send)
@@ -307,9 +307,9 @@ class Api:
         raise NoPathError(path)
 
     async def _decided(self, request: Request, route: Route, parts: Mapping[str, str]) -> Response:
-        guard, decided = self._guard, self._operations.decided
+        guard = self._guard
         if guard is None:
-            return await decided(lambda: route.answered(request, parts))
+            return await self._decide(lambda: route.answered(request, parts))
         principal, rule = principal_of(request.scope), guard.rule_of(route.asked)
         on = resource_of(rule, parts)
 
@@ -322,7 +322,7 @@ class Api:
 
         try:
             guard.must_be_somebody(principal, rule.need)
-            return await decided(ask)
+            return await self._decide(ask)
         except OperationError as error:
             guard.note(error, route.asked, host_of(request.scope))
             raise

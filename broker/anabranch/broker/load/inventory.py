@@ -42,15 +42,13 @@ class Measured(msgspec.Struct):
 class MeasuredTopic(msgspec.Struct):
     """One topic.
 
-    `negligible`: rates below which its policy takes all for alike. `cold`: rates below which it
-    merges.
+    `negligible`: rates below which its policy takes all for alike.
     """
 
     name: str
     incarnation: int
     segments: dict[int, Measured]
     negligible: Rates
-    cold: Rates
 
 
 class Inventory:
@@ -64,7 +62,6 @@ class Inventory:
         service: TopicService,
         table: LoadTable,
         window_s: float,
-        lag_s: float,
         withdraw: Callable[[list[SegmentKey]], None],
         now: Callable[[], float],
     ) -> None:
@@ -73,7 +70,6 @@ class Inventory:
         self._runtime = service.runtime
         self._table = table
         self._window_s = window_s
-        self._lag_s = lag_s
         self._withdraw = withdraw
         self._now = now
         self._touched: set[str] = set()
@@ -146,12 +142,10 @@ class Inventory:
             return True
         known = self.topics.get(name)
         if known is None or known.incarnation != topic.incarnation:
-            known = self.topics[name] = MeasuredTopic(
-                name, topic.incarnation, {}, _NOTHING, _NOTHING
-            )
+            known = self.topics[name] = MeasuredTopic(name, topic.incarnation, {}, _NOTHING)
         broker = self._service.settings.auto_scale.policy
         policy = policy_of(self._runtime.view, name, topic, broker).policy
-        known.negligible, known.cold = policy.negligible, policy.merge_thresholds
+        known.negligible = policy.negligible
         return self._take_segments(known, topic)
 
     def _orphans(self, name: str) -> list[SegmentKey]:
@@ -162,7 +156,7 @@ class Inventory:
         """
         if not self._runtime.has_lease or self._runtime.view.namespace(namespace_of(name)):
             return []
-        old_ms = self._runtime.log_ms - self._window_s * 1000
+        old_ms = self._runtime.core.log_ms - self._window_s * 1000
         return [
             place
             for place in self._table.places(name)
@@ -196,10 +190,10 @@ class Inventory:
                 SegmentKey(known.name, topic.incarnation, part.segment_id),
                 SegmentTopic(name, part.buckets),
                 part.created_at_ms,
-                SegmentMeter(self._window_s, load, self._now(), self._lag_s),
+                SegmentMeter(self._window_s, load, self._now()),
             )
         return len(new) <= _NEW_AT_ONCE
 
 
 def _record(load: SegmentLoad | None) -> LoadRecord | None:
-    return None if load is None else LoadRecord(*load.rates, *load.estimated)
+    return None if load is None else LoadRecord(*load.rates)

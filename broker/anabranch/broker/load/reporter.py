@@ -30,7 +30,6 @@ _ENDS_S: Final = 5.0
 _SIZES_S: Final = 2.0
 _SIZED_MAX: Final = 16  # segments of one round whose messages are looked at
 _AT_ONCE: Final = 100  # segments rated, or topics looked at, before others have their turn
-_LAG: Final = 1.5  # intervals until what came is reported, with some time for the way
 _WHOLE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
 
@@ -57,12 +56,9 @@ class SegmentLoadReporter:
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._now = now
-        self.samples = 0  # of segments, since the start
-        self.writes = 0
         self.round_s = 0.0  # the last round's duration
         self.settings = settings
-        lag_s = min(_LAG * settings.interval_s, settings.window_s / 2)
-        self.inventory = Inventory(service, table, settings.window_s, lag_s, self._withdraw, now)
+        self.inventory = Inventory(service, table, settings.window_s, self._withdraw, now)
         self._service = service
         self._loads = loads
         self._reports = reports
@@ -160,15 +156,13 @@ class SegmentLoadReporter:
 
     def _sample(self, each: Measured, total: int, at: float) -> None:
         meter, settings = each.meter, self.settings
-        age_s = max(0.0, (self._service.runtime.log_ms - each.created_ms) / 1000)
+        age_s = max(0.0, (self._service.runtime.core.log_ms - each.created_ms) / 1000)
         young = age_s < settings.window_s and meter.known is None
         came = meter.came(total)
         topic = self.inventory.topics[each.place.topic]
         meter.sample(at, total, at - age_s if young else None)
-        self.samples += 1
-        news = meter.news(settings.threshold, topic.negligible, topic.cold)
+        news = meter.news(settings.threshold, topic.negligible)
         if news is not None:
-            self.writes += 1
             self._loads.write({each.place: news})
         if came or not meter.is_idle:
             each.pause_s = settings.interval_s
@@ -196,7 +190,6 @@ class SegmentLoadReporter:
 
     def _withdraw(self, places: list[SegmentKey]) -> None:
         if places:
-            self.writes += len(places)
             self._loads.write(dict.fromkeys(places))
 
 
@@ -220,24 +213,6 @@ def build_reporter(
         "anabranch_load_segments",
         "Active segments whose load this node measures.",
         lambda: len(reporter.inventory),
-    )
-    metrics.gauge(
-        "anabranch_load_records", "Loads of segments that this node knows.", lambda: len(table)
-    )
-    metrics.total(
-        "anabranch_load_samples",
-        "Samples that this node has taken of segments since it started.",
-        lambda: reporter.samples,
-    )
-    metrics.total(
-        "anabranch_load_writes",
-        "Loads of segments that this node has written or withdrawn since it started.",
-        lambda: reporter.writes,
-    )
-    metrics.total(
-        "anabranch_load_reports",
-        "Reports of clients on their traffic since this node started.",
-        lambda: reports.received,
     )
     metrics.gauge(
         "anabranch_load_round_seconds",

@@ -81,7 +81,6 @@ class TrafficReports:
         message_bytes_max: int = _MESSAGE_BYTES_MAX,
     ) -> None:
         self.interval_s = interval_s  # at which clients are asked to report
-        self.received = 0
         self.listener: Callable[[TrafficGrowth], None] | None = (
             None  # until there is one, nothing counts
         )
@@ -92,7 +91,6 @@ class TrafficReports:
 
     def take(self, report: TrafficReport) -> None:
         """A report for a topic that this node controls."""
-        self.received += 1
         if self.listener is None:
             return
         key = (report.topic, report.incarnation)

@@ -53,8 +53,6 @@ def build_balance(
         lambda: segments.inventory.topics,
         table,
         operations.traffic,
-        topics.watches,
-        operations.lookups,
     )
     reporter = BalanceReporter(
         service.runtime,

@@ -39,7 +39,6 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.writer import Snapshots
 from anabranch.broker.topics.build import TopicParts
 from anabranch.broker.topics.controllers.worker import KafkaSegments
-from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
@@ -52,11 +51,12 @@ from anabranch.channel.load.soft_state import SoftStateTopic
 from anabranch.channel.log.entries import Entry, append_records
 from anabranch.channel.log.kafka_log import KafkaLogEnd, KafkaLogReader, KafkaLogWriter
 from anabranch.channel.segments.admin import lived_by
-from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.channel.snapshots.compactor import Compactor
+from anabranch.core.adoption.survey import TopicSurvey
 from anabranch.core.errors import AnabranchError
 from anabranch.projections.view import View
 from anabranch.wire import clock
+from anabranch.wire.kafka.survey import survey
 
 _BATCH_MAX: Final = 256  # entries folded without a pause for requests
 _POLL_S: Final = 0.2
@@ -107,7 +107,10 @@ class Node:
         watched_since = time.monotonic()
         self._closers.append(heartbeats.close)
         # It connects while the view catches up.
-        writer = KafkaLogWriter(self._connection, self._topics.wal, report_success=False)
+        wal = self._topics.wal
+        writer = await asyncio.to_thread(
+            KafkaLogWriter, self._connection, wal, report_success=False
+        )
         self._closers.append(writer.close)
         passed_over = settings.passed_over
         catch_up = CatchUp(
@@ -121,25 +124,22 @@ class Node:
             check_not_in_use, core.broker, view, heartbeats, core.lease_s, watched_since
         )
 
+        log_end = await asyncio.to_thread(KafkaLogEnd, self._connection, wal)
+        self._closers.append(log_end.close)
         self.runtime = Runtime(
             core,
             view,
             partial(append_records, writer),
             heartbeats.publish,
             self.metrics,
-            self._open_log_end().ask,
+            log_end.ask,
             waiting_max=settings.max_concurrent_lookup_request,
             verbose=settings.balance.debug_mode_enabled,
         )
-        placement = KafkaPlacement(
-            self._table,
-            settings.scalable_topic_load_report_interval_seconds,
-            settings.replication_factor,
-            lambda: BrokerSurveyor(self._connection, settings.topic_prefix),
+        acls = acl_reconciler(
+            self.runtime, settings, lambda: KafkaAcls(self._connection, self._topics.wal)
         )
-        acls = acl_reconciler(self.runtime, settings, lambda: KafkaAcls(self._connection))
-        parts = self._topic_parts(placement)
-        self.operations = Operations(self.runtime, settings, parts)
+        self.operations = Operations(self.runtime, settings, self._topic_parts())
         self.runtime.worries.append(self._of_snapshot)
         self.runtime.heard(heard)
         self._snapshots = Snapshots(
@@ -163,12 +163,11 @@ class Node:
         await self._informed(board, first_loads)
         self._begin("snapshots", self._snapshots.run)
         self._measure(board)
-        self._begin("placement", placement.run)
         if acls is not None:
             self._begin("acls", acls.run)
         self._log.info("node.serving", session=self.runtime.core.session)
 
-    def _topic_parts(self, placement: KafkaPlacement) -> TopicParts:
+    def _topic_parts(self) -> TopicParts:
         table, loads = self._table, self._loads
         segments = segment_settings(self.settings)
         return TopicParts(
@@ -177,9 +176,13 @@ class Node:
             lambda topic, incarnation: (
                 table.segments(topic, incarnation) if loads.is_whole else None
             ),
-            placement,
+            self._survey,
             lived_by(segments),
         )
+
+    def _survey(self, kafka_topic: str, seconds: float) -> TopicSurvey:
+        kafka, at_ms = self._connection, round(1_000 * time.time())
+        return survey(kafka_topic, kafka.bootstrap_servers, kafka.security, seconds, at_ms)
 
     def _listen(self, heartbeats: KafkaHeartbeats, writer: KafkaLogWriter) -> None:
         beats = Feed(
@@ -280,11 +283,6 @@ class Node:
             self._view.close()
         self._tasks, self._feeds, self._closers = [], [], []
         self._view = self._reader = self._wal = self._reporter = self._first_loads = None
-
-    def _open_log_end(self) -> KafkaLogEnd:
-        log_end = KafkaLogEnd(self._connection, self._topics.wal)
-        self._closers.append(log_end.close)
-        return log_end
 
     async def _ticks(self) -> None:
         period_s = self.runtime.core.settings.heartbeat_s / _TICKS_PER_BEAT

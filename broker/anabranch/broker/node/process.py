@@ -69,11 +69,8 @@ def fitted(settings: _PortsT, most: int, each: int = 1, more: int = 0) -> _Ports
             "for Kafka and its own files, and each connection takes one. Raise its limit "
             "(ulimit -n, LimitNOFILE)"
         )
-    return settings.model_copy(
-        update={
-            "max_http_server_connections": allowed[0],
-            "broker_max_connections": allowed[1],
-        }
+    return settings.but(
+        {"max_http_server_connections": allowed[0], "broker_max_connections": allowed[1]}
     )
 
 

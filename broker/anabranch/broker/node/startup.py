@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Final
+from typing import Any, Final
 
+from anabranch.access import kafka_tokens
+from anabranch.access.kafka import read_access
 from anabranch.broker.errors import StartError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.settings import Settings
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, read_properties
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
+from anabranch.channel.kafka.makes import Make
 from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
 from anabranch.channel.segments.admin import SegmentSettings
 from anabranch.core.sessions.lease import Heartbeat
@@ -22,17 +26,29 @@ _log = get_logger()
 
 def connect(settings: Settings) -> KafkaConnection:
     """Returns how Kafka is reached. Raises InvalidInputError."""
-    properties = read_properties(settings.kafka_properties_file)
-    return KafkaConnection(settings.bootstrap_servers, properties, settings.broker_id)
+    servers = settings.bootstrap_servers
+    security = kafka_tokens.at(kafka_properties(settings), servers)
+    return KafkaConnection(servers, security, settings.broker_id)
+
+
+def kafka_properties(settings: Settings) -> dict[str, Any]:
+    """Returns a client's properties for any Kafka (`kafka_tokens.at`). Raises InvalidInputError."""
+    access = read_access(settings.kafka_properties_file, os.environ).checked()
+    return access.with_tokens(settings.kafka_token_provider)
 
 
 def prepare_topics(settings: Settings, connection: KafkaConnection) -> Topics:
     """The cluster's topics, made if they are missing, checked if not."""
     topics = Topics(settings.topic_prefix)
-    made = ensure_topics(connection, topics, topic_settings(settings), KAFKA_S_MAX)
+    wanted = topic_settings(settings)
+    made = ensure_topics(connection, topics, wanted, KAFKA_S_MAX, _tell_unproven)
     if made:
         _log.info("topics.made", topics=made)
     return topics
+
+
+def _tell_unproven(make: Make) -> None:
+    _log.warning("kafka.unproven", make=make.name, why=make.told)
 
 
 def topic_settings(settings: Settings) -> TopicSettings:

@@ -59,8 +59,6 @@ class AclReconciler:
         open_keeper: Callable[[], AclKeeper],
     ) -> None:
         self.results: Counter[str] = Counter()
-        self.changes: Counter[str] = Counter()
-        self.wanted = 0
         self.differing = 0  # rules that were missing or too many when it was looked last
         self.observe: Callable[[float], None] = lambda _: None  # told the time that a change took
         self._runtime = runtime
@@ -108,8 +106,10 @@ class AclReconciler:
     async def run(self) -> None:
         """Tells Kafka until it is cancelled."""
         while True:
+            # Python 3.11's `wait_for` would forget the cancellation if the event came with it.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._awake.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await self._awake.wait()
             self._awake.clear()
             if not self._leads():
                 self._rest()
@@ -124,7 +124,7 @@ class AclReconciler:
     def _rest(self) -> None:
         """Forgets Kafka's rules: another node leads, and will ask Kafka for them."""
         self._known = self._since = None
-        self.wanted = self.differing = 0
+        self.differing = 0
         self._why, self._look_at, self._unmapped = "", 0.0, frozenset()
 
     def _is_due(self) -> bool:
@@ -152,17 +152,17 @@ class AclReconciler:
         asked_at = clock.now()
         known = self._known
         if known is None or asked_at >= self._look_at:
-            known = await asyncio.to_thread(self._kept().find, _KAFKA_S)
+            known = await asyncio.to_thread(lambda: self._kept().find(_KAFKA_S))
             if not self._leads():
                 return
         # From here on nothing is awaited until it is decided what to do.
         self._since, reached = None, self._runtime.view.next_offset
         wanted = wanted_acls(self._runtime.view, self._prefix, self._mapping)
-        self.wanted, self._unmapped = len(wanted.acls), wanted.unmapped
+        self._unmapped = wanted.unmapped
         change = difference(wanted.acls, known, self._prefix, self._mapping)
         self.differing = len(change.missing) + len(change.surplus)
         if change:
-            await asyncio.to_thread(self._kept().carry_out, change, _KAFKA_S)
+            await asyncio.to_thread(lambda: self._kept().carry_out(change, _KAFKA_S))
             self._explain(change, reached, asked_at, is_drift=began is None)
         if known is not self._known:
             self._look_at = asked_at + self._interval_s
@@ -178,8 +178,6 @@ class AclReconciler:
         return self._keeper
 
     def _explain(self, change: AclDifference, offset: int, began: float, *, is_drift: bool) -> None:
-        self.changes["created"] += len(change.missing)
-        self.changes["deleted"] += len(change.surplus)
         self._log.info(
             "acls.changed",
             why="they were not as the log says" if is_drift else "the log has changed",
@@ -225,11 +223,6 @@ def measure_acls(reconciler: AclReconciler | None, metrics: Metrics) -> None:
     """Registers metrics of Kafka's ACLs: none if they are not this node's."""
     nothing: Counter[str] = Counter()
     metrics.gauge(
-        "anabranch_kafka_acls_wanted",
-        "ACLs that Kafka must have for the grants; 0 on nodes that do not lead.",
-        lambda: 0 if reconciler is None else reconciler.wanted,
-    )
-    metrics.gauge(
         "anabranch_kafka_acls_differing",
         "Missing and surplus ACLs on Kafka, as far as the leader knows.",
         lambda: 0 if reconciler is None else reconciler.differing,
@@ -244,12 +237,6 @@ def measure_acls(reconciler: AclReconciler | None, metrics: Metrics) -> None:
         "Times that this node made Kafka's ACLs equal to the grants, by result.",
         "result",
         lambda: nothing if reconciler is None else reconciler.results,
-    )
-    metrics.totals(
-        "anabranch_kafka_acl_changes",
-        "ACLs that this node created or deleted on Kafka.",
-        "change",
-        lambda: nothing if reconciler is None else reconciler.changes,
     )
     enforced = Histogram(
         "anabranch_kafka_acl_enforced_seconds",

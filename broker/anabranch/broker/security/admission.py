@@ -15,7 +15,7 @@ from anabranch.broker.security.credentials import Credentials, CredentialsError,
 from anabranch.broker.settings.security import TOKEN
 from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect, ServerError
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.server.admission import AdmittedPeer, Visitor
+from anabranch.wire.server.identity import AdmittedPeer, Visitor
 from anabranch.wire.supervised import kept_going
 
 _LOOK_S: Final = 1.0  # between two looks at whether keys have changed

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum, unique
+from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from anabranch.broker.errors import OperationError
+from anabranch.wire.anabranch_pb2 import ServerError
 
 CREDENTIAL_BYTES_MAX: Final = 16_384  # more is not looked at
 
@@ -42,7 +44,10 @@ class RefusalReason(StrEnum):
 
 
 class CredentialsError(OperationError):
-    """Somebody is not who they say, or does not say (401)."""
+    """Somebody is not who they say, or does not say."""
+
+    status = HTTPStatus.UNAUTHORIZED
+    code = ServerError.AuthenticationError
 
     def __init__(self, kind: RefusalReason, reason: str) -> None:
         super().__init__(reason)

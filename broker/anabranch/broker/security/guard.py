@@ -14,7 +14,6 @@ from anabranch.broker.errors import (
     ForbiddenError,
     NotFoundError,
     OperationError,
-    TooManyRequestsError,
 )
 from anabranch.broker.logging import get_logger
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
@@ -23,7 +22,6 @@ from anabranch.broker.settings.security import SecurityFields
 from anabranch.core.fold.replica import Replica
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.security.actions import Need, Right
-from anabranch.core.security.allowances import Allowances
 from anabranch.core.security.authorize import Judgement
 from anabranch.core.security.judgements import Judgements
 from anabranch.core.security.principal import Principal
@@ -61,13 +59,7 @@ class _HiddenError(_GuardError, NotFoundError):
     kind = "hidden"
 
 
-class _TooOftenError(_GuardError, TooManyRequestsError):
-    """The role asks too often."""
-
-    kind = "rate"
-
-
-_KINDS: Final = tuple(each.kind for each in (_DeniedError, _HiddenError, _TooOftenError))
+_KINDS: Final = tuple(each.kind for each in (_DeniedError, _HiddenError))
 
 
 class AccessGuard:
@@ -91,8 +83,6 @@ class AccessGuard:
         )
         self._state = state
         self._note_nobody = note_nobody
-        self._rate = settings.max_requests_per_second_per_principal
-        self._allowances = Allowances(self._rate) if self._rate else None
         self.refused: Counter[str] = Counter(dict.fromkeys(_KINDS, 0))
         self._logged = LogRateLimit(_SILENT_S)
         self.rights = OpenRights(self.check)
@@ -111,24 +101,6 @@ class AccessGuard:
             raise CredentialsError(
                 RefusalReason.MISSING, "say who you are: this node asks everybody who wants that"
             )
-
-    def wait_s(self, principal: Principal) -> float:
-        """Takes a turn of the role: 0.0. Else it says in how many seconds there is one."""
-        if self._allowances is None or not principal.role:
-            return 0.0
-        return self._allowances.take(principal.role, clock.now())
-
-    def must_have_turn(self, principal: Principal) -> None:
-        """Takes a turn of the role. Raises TooManyRequestsError, which `note` knows of."""
-        wait_s = self.wait_s(principal)
-        if wait_s == 0.0:
-            return
-        why = (
-            f"{principal.role} asks for more than {self._rate} things in a second, which is "
-            "maxRequestsPerSecondPerPrincipal"
-        )
-        said = f"{why}; try again in {max(wait_s, 0.001):.3f} s"
-        raise _TooOftenError(said, wait_s).telling(_told(principal, "", why))
 
     def may(self, principal: Principal, need: Need, on: ResourceName) -> bool:
         """Returns whether the principal, which has a role, may; it costs a microsecond, or some."""

@@ -17,7 +17,7 @@ from anabranch.access.tls import openssl_words
 from anabranch.broker.logging import get_logger
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.wire import clock
-from anabranch.wire.placed_reads import SharedReads
+from anabranch.wire.shared_reads import SharedReads
 from anabranch.wire.supervised import kept_going, supervised
 
 UNDER_WAY_MAX: Final = 256  # hand-shakes of one port at once

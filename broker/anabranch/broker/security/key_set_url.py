@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 import httpx
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.logging import get_logger
-from anabranch.broker.security.files import read_file
 from anabranch.broker.security.key_sets import VerifyingKey, keys_of_set
 from anabranch.wire import clock
 
@@ -34,16 +32,15 @@ class KeySetUrl:
     def __init__(
         self,
         url: str,
-        trusted: Path | None,
-        refresh_s: float,
-        expiry_s: float,
+        refresh_s: float = 300.0,
+        expiry_s: float = 86_400.0,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._url = url
         self._refresh_s = refresh_s
         self._expiry_s = expiry_s
         self._now = now
-        self._context = _trusting(trusted)
+        self._context = ssl.create_default_context()
         self._body = b""
         self._keys: Sequence[VerifyingKey] = ()
         self._changes = 0
@@ -112,16 +109,3 @@ class KeySetUrl:
                 if len(body) > _BODY_BYTES_MAX:
                     raise StartError(f"it answers with more than {_BODY_BYTES_MAX} bytes")
         return bytes(body)
-
-
-def _trusting(trusted: Path | None) -> ssl.SSLContext:
-    setting = "tokenKeySetTrustCertsFilePath"
-    if trusted is None:
-        return ssl.create_default_context()
-    content = read_file(trusted, setting)
-    try:
-        return ssl.create_default_context(cadata=content.decode("ascii"))
-    except (ssl.SSLError, ValueError):
-        raise StartError(
-            f"{trusted}, which is {setting}, has no certificates in PEM: correct the file"
-        ) from None

@@ -84,7 +84,7 @@ def measure_security(security: NodeSecurity | None, metrics: Metrics) -> None:
     measure_authentication(security.authenticator if security is not None else None, metrics)
     metrics.totals(
         "anabranch_authorization_refusals",
-        "Requests without a right, hidden: answered as not there; rate: too many of a role.",
+        "Requests without a right; hidden: answered as not there.",
         "reason",
         lambda: nobody if security is None else security.guard.refused,
     )

@@ -45,7 +45,7 @@ class OutgoingAccess:
             key_file=settings.broker_client_key_file_path,
         )
         self._described = tls
-        self._tls = self._made() if tls.files else None  # else of the system, once it is needed
+        self._tls = self.new_tls() if tls.files else None  # else of the system, once it is needed
         file = settings.broker_client_token_file
         if file is not None:
             read = ReadAgain("token for nodes", (file,), lambda: _token_in(file))
@@ -61,10 +61,11 @@ class OutgoingAccess:
     def tls(self) -> TlsFiles:
         """The TLS of the next connection. Raises StartError for the system's own, of no use."""
         if self._tls is None:
-            self._tls = self._made()
+            self._tls = self.new_tls()
         return self._tls
 
-    def _made(self) -> TlsFiles:
+    def new_tls(self) -> TlsFiles:
+        """Returns the same TLS for a library that changes what it is given. Raises as `tls`."""
         try:
             return TlsFiles(self._described)
         except InvalidInputError as error:

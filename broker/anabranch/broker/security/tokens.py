@@ -199,14 +199,7 @@ def token_provider(settings: AuthenticationFields) -> TokenProvider:
     elif settings.token_key_set:
         from anabranch.broker.security.key_set_url import KeySetUrl
 
-        sources.append(
-            KeySetUrl(
-                settings.token_key_set,
-                settings.token_key_set_trust_certs_file_path,
-                settings.token_key_set_refresh_seconds,
-                settings.token_key_set_expiry_seconds,
-            )
-        )
+        sources.append(KeySetUrl(settings.token_key_set))
     rules = TokenRules(
         settings.token_auth_claim,
         settings.token_issuer,

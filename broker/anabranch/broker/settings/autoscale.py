@@ -9,10 +9,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from pydantic import Field
-
-from anabranch.broker.settings.changes import AtRunTime, SettingFields
 from anabranch.broker.settings.declared import Declared
+from anabranch.broker.settings.fields import AtRunTime, SettingFields, field
 from anabranch.core.autoscale.policy import AutoScalePolicy, setting_name
 from anabranch.core.autoscale.schedule import AutoScaleSettings
 
@@ -23,25 +21,25 @@ _DECLARED: Final = Declared(AutoScalePolicy, setting_name)
 class AutoScaleFields(SettingFields):
     """The part of a node's settings that says when topics change their segments by themselves."""
 
-    scalable_topic_auto_scale_interval_seconds: AtRunTime[float] = Field(
+    scalable_topic_auto_scale_interval_seconds: AtRunTime[float] = field(
         60.0, ge=0.1, le=86_400, description="Time between looks at a topic's load."
     )
-    scalable_topic_sealed_segment_drain_enabled: bool = Field(
+    scalable_topic_sealed_segment_drain_enabled: bool = field(
         True, description="Whether several consumers drain a sealed segment's backlog."
     )
-    scalable_topic_sealed_segment_drain_delay_seconds: float = Field(
+    scalable_topic_sealed_segment_drain_delay_seconds: float = field(
         2.0,
         ge=0,
         le=86_400,
         description="Time after its seal before several consumers drain a segment.",
     )
-    scalable_topic_load_report_interval_seconds: float = Field(
+    scalable_topic_load_report_interval_seconds: float = field(
         10.0, ge=0.1, le=3_600, description="Time between samples of a segment's traffic."
     )
-    scalable_topic_load_report_rate_change_threshold: float = Field(
+    scalable_topic_load_report_rate_change_threshold: float = field(
         0.25, gt=0, le=10, description="Change of a rate, as a share, that is worth a record."
     )
-    scalable_topic_load_window_seconds: float = Field(
+    scalable_topic_load_window_seconds: float = field(
         60.0, ge=0.1, le=3_600, description="Time over which rates are averaged."
     )
 

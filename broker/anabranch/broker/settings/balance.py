@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from anabranch.broker.settings.changes import SettingFields
 from anabranch.broker.settings.declared import Declared
+from anabranch.broker.settings.fields import SettingFields
 from anabranch.core.balance.settings import BalanceSettings, setting_name
 
 _DECLARED: Final = Declared(BalanceSettings, setting_name)

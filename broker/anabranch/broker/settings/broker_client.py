@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, Field, field_validator
-
+from anabranch.broker.settings.fields import SettingFields, field
 from anabranch.broker.settings.security import CERTIFICATE, TOKEN, is_path, path_of
 
 _PLUGIN: Final = "brokerClientAuthenticationPlugin"
@@ -15,52 +14,49 @@ _PARAMETERS: Final = "brokerClientAuthenticationParameters"
 _OWN: Final = ("brokerClientCertificateFilePath", "brokerClientKeyFilePath")
 
 
-class NodeTokenFields(BaseModel):
+def _file_fault(value: str) -> str:
+    if not value or is_path(value):
+        return ""
+    return "write file:///path of the file that has the token: secrets are no settings"
+
+
+def _plugin_fault(value: str) -> str:
+    is_known = value in ("", TOKEN, CERTIFICATE)
+    return "" if is_known else f"{value!r} is none of {TOKEN}, {CERTIFICATE}"
+
+
+class NodeTokenFields(SettingFields):
     """A node's and a proxy's, named as in Pulsar's broker.conf and proxy.conf.
 
     No secret is a setting: files are.
     """
 
-    broker_client_authentication_parameters: str = Field(
+    broker_client_authentication_parameters: str = field(
         "",
-        repr=False,
+        check=_file_fault,
+        is_told=False,
         description="File of the token that nodes are shown, file:///path; empty: none.",
     )
-    broker_client_trust_certs_file_path: Path | None = Field(
+    broker_client_trust_certs_file_path: Path | None = field(
         None,
         description="PEM file of the authorities of nodes' certificates; by default the system's.",
     )
-
-    @field_validator("broker_client_authentication_parameters")
-    @classmethod
-    def _parameters(cls, value: str) -> str:
-        if value and not is_path(value):
-            raise ValueError(
-                "write file:///path of the file that has the token: secrets are no settings"
-            )
-        return value
 
 
 class BrokerClientFields(NodeTokenFields):
     """A node's own, besides."""
 
-    broker_client_authentication_plugin: str = Field(
+    broker_client_authentication_plugin: str = field(
         "",
+        check=_plugin_fault,
         description="Credentials shown to nodes: token or tls (a certificate); empty: none.",
     )
-    broker_client_certificate_file_path: Path | None = Field(
+    broker_client_certificate_file_path: Path | None = field(
         None, description="PEM file of the certificate to show nodes."
     )
-    broker_client_key_file_path: Path | None = Field(
+    broker_client_key_file_path: Path | None = field(
         None, description="PEM file of that certificate's private key, without a password."
     )
-
-    @field_validator("broker_client_authentication_plugin")
-    @classmethod
-    def _plugin(cls, value: str) -> str:
-        if value not in ("", TOKEN, CERTIFICATE):
-            raise ValueError(f"{value!r} is none of {TOKEN}, {CERTIFICATE}")
-        return value
 
     @property
     def broker_client_token_file(self) -> Path | None:

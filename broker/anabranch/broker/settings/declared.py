@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, Generic, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from pydantic import BaseModel, Field, create_model
 
-from anabranch.broker.settings.changes import Changes
+from anabranch.broker.settings.fields import Changes, Setting, SettingFields
 
-_ModelT = TypeVar("_ModelT", bound=BaseModel)
+_ModelT = TypeVar("_ModelT", bound=SettingFields)
 _StructT = TypeVar("_StructT", bound=msgspec.Struct)
-_BOUNDS: Final = ("ge", "gt", "le", "lt", "pattern")
 _TEXTS: Final = tuple[str, ...]
 
 
@@ -28,24 +26,17 @@ class Declared(Generic[_StructT]):
         self._fields = {name_of(each.name): each for each in msgspec.structs.fields(struct)}
 
     def extend(self, model: type[_ModelT]) -> type[_ModelT]:
-        """Returns the model with these settings added. Use it as a decorator."""
-        fields: dict[str, Any] = {name: _field(each) for name, each in self._fields.items()}
-        return create_model(
-            model.__name__,
-            __base__=model,
-            __doc__=model.__doc__,
-            __module__=model.__module__,
-            **fields,
-        )
+        """Returns the class with these settings added. Use it as a decorator."""
+        model.fields |= {name: _setting(name, each) for name, each in self._fields.items()}
+        return model
 
-    def read(self, settings: BaseModel) -> _StructT:
+    def read(self, settings: SettingFields) -> _StructT:
         """Returns the struct of the settings' values."""
         values = {each.name: _value(each, getattr(settings, n)) for n, each in self._fields.items()}
         return self._struct(**values)
 
 
-def _field(each: msgspec.structs.FieldInfo) -> tuple[Any, Any]:
-    """Returns the definition of a model's field: its type and the rest."""
+def _setting(name: str, each: msgspec.structs.FieldInfo) -> Setting:
     kind, about = get_args(each.type)
     limits, default = about, each.default
     if type(None) in get_args(kind):  # the bounds are those of the value, if there is one
@@ -56,10 +47,14 @@ def _field(each: msgspec.structs.FieldInfo) -> tuple[Any, Any]:
         kind, default = str, ",".join(default)
     elif get_origin(kind) is Literal:  # of an enum's members
         kind, default = Literal[tuple(each.value for each in get_args(kind))], default.value
-    bounds = {bound: getattr(limits, bound) for bound in _BOUNDS}
-    given = {bound: value for bound, value in bounds.items() if value is not None}
-    changes = Changes.AT_RUN_TIME if about.extra["run_time"] else Changes.AT_START
-    return Annotated[kind, changes], Field(default, description=about.description, **given)
+    return Setting(
+        name=name,
+        kind=kind,
+        default=default,
+        description=about.description,
+        changes=Changes.AT_RUN_TIME if about.extra["run_time"] else Changes.AT_START,
+        limits=limits,
+    )
 
 
 def _value(each: msgspec.structs.FieldInfo, given: Any) -> Any:

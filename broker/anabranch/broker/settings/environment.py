@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from anabranch.access.kafka import name_of_variable
+
 ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
 # Variables of the same prefix that are no settings of a node.
 _OTHER_VARIABLES: Final = frozenset(
@@ -61,6 +63,8 @@ def from_environment(
     plain = {name.upper(): name for name in names}
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _OTHER_VARIABLES:
+            continue
+        if name_of_variable(variable):  # a property of Kafka's clients
             continue
         said = variable.removeprefix(ENVIRONMENT_PREFIX)
         name = said if said in names else plain.get(said.replace("_", "")) if said.isupper() else ""

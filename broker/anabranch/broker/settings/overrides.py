@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-from pydantic import ValidationError
 
-from anabranch.broker.settings.changes import Changes, changes_of
+from anabranch.broker.settings.fields import Changes, text_of
 from anabranch.broker.settings.model import SETTING_NAMES, Settings, contradictions, name_of
 from anabranch.broker.settings.sources import near_names
 from anabranch.core.entities.override import SettingOverride, value_fault
@@ -24,13 +23,13 @@ from anabranch.core.quantities import plain_form
 
 # Times 60,000 it still is an integer of 64 bits, and a fraction of a second can be told of it.
 NUMBER_MAX: Final = 10**12
-_FIELDS: Final = {name_of(field): field for field in Settings.model_fields}
+_FIELDS: Final = {name_of(field): field for field in Settings.fields}
 _NAMES: Final = frozenset(_FIELDS)
 RUN_TIME_SETTINGS: Final = tuple(
     sorted(
         name
         for name, field in _FIELDS.items()
-        if changes_of(Settings.model_fields[field]) is Changes.AT_RUN_TIME
+        if Settings.fields[field].changes is Changes.AT_RUN_TIME
     )
 )
 """The names of the settings that may change while nodes run."""
@@ -51,7 +50,7 @@ def effective(own: Settings, overrides: Iterable[tuple[str, str]]) -> EffectiveS
     """A node's own settings under the overrides, names and values, the oldest first."""
     ignored: dict[str, str] = {}
     used: dict[str, object] = {}
-    given = own.model_dump(by_alias=True)
+    given = own.by_name()
     for name, text in overrides:
         try:
             used[name] = _value(name, text)
@@ -124,20 +123,6 @@ def run_time_name(written: str) -> str:
     return found
 
 
-def text_of(value: object) -> str:
-    """A value as files, flags and overrides take it.
-
-    >>> text_of(True), text_of(60.0), text_of(0.1)
-    ('true', '60', '0.1')
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        short = f"{value:.15g}"
-        return short if float(short) == value else repr(value)
-    return str(value)
-
-
 def _value(name: str, text: str, said: object = None) -> object:
     """The value that a text is of a setting; `said`: in the setting's unit, where the text has one
     of its own. Raises InvalidInputError.
@@ -145,15 +130,11 @@ def _value(name: str, text: str, said: object = None) -> object:
     found = run_time_name(name)
     if found != name:  # the log has what a setting is called, and no other spelling of it
         raise InvalidInputError(f"{_NOT_CHANGING}: {name!a} is no setting: it is called {found}")
-    field = _FIELDS[name]
+    field = Settings.fields[_FIELDS[name]]
     try:
-        # The rest is defaults, which are fine.
-        value: object = getattr(
-            Settings.model_validate({name: text if said is None else said}), field
-        )
-    except ValidationError as error:
-        why = "; ".join(each["msg"] for each in error.errors(include_url=False))
-        raise InvalidInputError(f"{_INVALID}: {name} is given {text!a:.200}: {why}") from None
+        value: object = field.taken(text if said is None else said)
+    except ValueError as error:
+        raise InvalidInputError(f"{_INVALID}: {name} is given {text!a:.200}: {error}") from None
     if isinstance(value, int | float) and abs(value) > NUMBER_MAX:
         raise InvalidInputError(
             f"{_INVALID}: {name} is given {text:.40}: give at most {NUMBER_MAX}"
@@ -165,7 +146,7 @@ def _together(
     given: Mapping[str, object], used: Mapping[str, object]
 ) -> tuple[Settings, list[tuple[tuple[str, ...], str]]]:
     """The settings, and what contradicts itself among them because of an override."""
-    found = Settings.model_validate({**given, **used})
+    found = Settings.of({**given, **used})
     return found, [
         (names, f"{_INVALID}: {why}")
         for names, why in contradictions(found)

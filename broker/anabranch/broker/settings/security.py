@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, field_validator
-
+from anabranch.broker.settings.fields import SettingFields, field
 from anabranch.broker.settings.ports import listed_words
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.security.acls import PrincipalMapping
@@ -20,124 +19,135 @@ from anabranch.core.security.principal import is_role
 
 TOKEN, CERTIFICATE = "token", "tls"  # as Pulsar calls them
 METHODS: Final = (TOKEN, CERTIFICATE)
+_ON: Final = "authenticationEnabled"
+_ANONYMOUS: Final = "anonymousUserRole"
+_KEYS: Final = ("tokenSecretKey", "tokenPublicKey", "tokenKeySet")
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _FILE: Final = re.compile(r"file:(//)?(?=/)")
 
 
-class TokenFields(BaseModel):
+def is_path(text: str) -> bool:
+    """Returns whether it is a file's path or a file's URL, and no other URL nor `data:`.
+
+    >>> is_path("file:///etc/key"), is_path("key.pem"), is_path("https://a/b"), is_path("data:;x")
+    (True, True, False, False)
+    """
+    return bool(text) and (bool(_FILE.match(text)) or ":" not in text)
+
+
+def path_of(text: str) -> Path:
+    """The path that `is_path` has found.
+
+    >>> str(path_of("file:///etc/key"))
+    '/etc/key'
+    """
+    return Path(_FILE.sub("", text))
+
+
+def _file_fault(value: str) -> str:
+    if not value or is_path(value):
+        return ""
+    return "write the path of a file, or file:///path: secrets are no settings"
+
+
+def _methods_fault(value: str) -> str:
+    strange = [each for each in listed_words(value) if each not in METHODS]
+    return f"{strange[0]!r} is none of {', '.join(METHODS)}" if strange else ""
+
+
+def _roles_fault(roles: list[str]) -> str:
+    return next((f"{each!r} is no role" for each in roles if not is_role(each)), "")
+
+
+def _key_set_fault(value: str) -> str:
+    if is_path(value) or not value:
+        return ""
+    parts = urlsplit(value)
+    is_secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL)
+    if is_secure and parts.hostname and not parts.username and not parts.password:
+        return ""
+    return (
+        "write the path of a file, or https://host/path: keys from anywhere else could be anybody's"
+    )
+
+
+def _mapping_fault(value: str) -> str:
+    try:
+        PrincipalMapping(value)
+    except InvalidInputError as error:
+        return str(error)
+    return ""
+
+
+class TokenFields(SettingFields):
     """A node's and a proxy's, named as in Pulsar's broker.conf.
 
     No secret is a setting: files are.
     """
 
-    authentication_enabled: bool = Field(
+    authentication_enabled: bool = field(
         False, description="Whether each request must show credentials."
     )
-    token_secret_key: str = Field(
+    token_secret_key: str = field(
         "",
-        repr=False,
+        check=_file_fault,
+        is_told=False,
         description="File of the raw secret that signs and verifies tokens.",
     )
-    token_public_key: str = Field(
+    token_public_key: str = field(
         "",
-        repr=False,
+        check=_file_fault,
+        is_told=False,
         description="File of the public key that verifies tokens, PEM or DER.",
     )
-
-    @field_validator("token_secret_key", "token_public_key")
-    @classmethod
-    def _files(cls, value: str) -> str:
-        if value and not is_path(value):
-            raise ValueError("write the path of a file, or file:///path: secrets are no settings")
-        return value
 
 
 class AuthenticationFields(TokenFields):
     """A node's own, besides."""
 
-    authentication_providers: str = Field(
+    authentication_providers: str = field(
         "",
+        check=_methods_fault,
         description="Accepted credentials, in this order: token, tls (a certificate's name).",
     )
-    anonymous_user_role: str = Field(
-        "", description="Role of clients without credentials; empty: they are refused."
+    anonymous_user_role: str = field(
+        "",
+        check=lambda value: _roles_fault([value] if value else []),
+        description="Role of clients without credentials; empty: they are refused.",
     )
-    authenticate_metrics_endpoint: bool = Field(
+    authenticate_metrics_endpoint: bool = field(
         False,
         description="Whether /metrics needs its right; false: it is open, as scrapers have no "
         "token.",
     )
-    proxy_roles: str = Field(
-        "", description="Roles (a,b,...) of proxies, which name the role that they ask for."
-    )
-    token_key_set: str = Field(
+    proxy_roles: str = field(
         "",
-        repr=False,
+        check=lambda value: _roles_fault(listed_words(value)),
+        description="Roles (a,b,...) of proxies, which name the role that they ask for.",
+    )
+    token_key_set: str = field(
+        "",
+        check=_key_set_fault,
+        is_told=False,
         description="File or https:// URL of a set of keys that verify tokens (JWKS), each with a "
         "`kid`; it is read again while the node runs.",
     )
-    token_key_set_trust_certs_file_path: Path | None = Field(
-        None,
-        description="PEM file of the authorities for a tokenKeySet URL; by default the system's.",
-    )
-    token_key_set_refresh_seconds: float = Field(
-        300.0, ge=1, le=86_400, description="Time between fetches from a URL in tokenKeySet."
-    )
-    token_key_set_expiry_seconds: float = Field(
-        86_400.0,
-        ge=10,
-        description="Time that keys from a URL in tokenKeySet count after its last answer.",
-    )
-    token_auth_claim: str = Field(
+    token_auth_claim: str = field(
         "sub", min_length=1, max_length=255, description="The claim of a token that is the role."
     )
-    token_issuer: str = Field("", description="Required `iss` of a token; empty: any.")
-    token_audience: str = Field(
+    token_issuer: str = field("", description="Required `iss` of a token; empty: any.")
+    token_audience: str = field(
         "", description="Required `aud` of a token, or a part of it; empty: any."
     )
-    token_allowed_clock_skew_seconds: float = Field(
+    token_allowed_clock_skew_seconds: float = field(
         0.0, ge=0, le=600, description="Most difference of clocks for a token's times."
     )
-    authentication_files_check_seconds: float = Field(
+    authentication_files_check_seconds: float = field(
         10.0,
         ge=0.1,
         le=86_400,
         description="Time between checks of the files of keys.",
     )
-
-    @field_validator("authentication_providers")
-    @classmethod
-    def _methods(cls, value: str) -> str:
-        for each in listed_words(value):
-            if each not in METHODS:
-                raise ValueError(f"{each!r} is none of {', '.join(METHODS)}")
-        return value
-
-    @field_validator("proxy_roles")
-    @classmethod
-    def _proxies(cls, value: str) -> str:
-        return _checked_roles(value)
-
-    @field_validator("anonymous_user_role")
-    @classmethod
-    def _role(cls, value: str) -> str:
-        if value and not is_role(value):
-            raise ValueError(f"{value!r} is no role")
-        return value
-
-    @field_validator("token_key_set")
-    @classmethod
-    def _key_set(cls, value: str) -> str:
-        if is_path(value) or not value:
-            return value
-        parts = urlsplit(value)
-        is_secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL)
-        if not is_secure or not parts.hostname or parts.username or parts.password:
-            raise ValueError(
-                "write the path of a file, or https://host/path: keys from anywhere else could be "
-                "anybody's"
-            )
-        return value
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -200,42 +210,32 @@ class AuthenticationFields(TokenFields):
 class SecurityFields(AuthenticationFields):
     """Authentication and all that depends on it."""
 
-    authorization_enabled: bool = Field(False, description="Whether each request needs a right.")
-    superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")
-    max_requests_per_second_per_principal: int = Field(
-        0,
-        ge=0,
-        le=10_000_000,
-        description="Most requests of one role a second by both ports, and as many at once; 0: any "
-        "number.",
+    authorization_enabled: bool = field(False, description="Whether each request needs a right.")
+    superuser_roles: str = field(
+        "",
+        check=lambda value: _roles_fault(listed_words(value)),
+        description="Roles (a,b,...) that may do everything.",
     )
-    kafka_acls_enabled: bool = Field(
+    kafka_acls_enabled: bool = field(
         False, description="Whether the leader turns grants into Kafka's ACLs."
     )
-    kafka_acls_principal: str = Field(
+    kafka_acls_principal: str = field(
         "User:{role}",
+        check=_mapping_fault,
         description="Kafka's principal of a role; `{role}` stands for its name.",
     )
-    kafka_acls_interval_seconds: float = Field(
+    kafka_acls_owned_elsewhere: str = field(
+        "",
+        check=lambda value: _roles_fault(listed_words(value)),
+        description="Roles (a,b,...; * is any text) whose ACLs on Kafka something else makes; "
+        "nodes leave these alone.",
+    )
+    kafka_acls_interval_seconds: float = field(
         60.0,
         ge=1,
         le=86_400,
         description="Time between the leader's checks of Kafka's ACLs.",
     )
-
-    @field_validator("kafka_acls_principal")
-    @classmethod
-    def _principal(cls, value: str) -> str:
-        try:
-            PrincipalMapping(value)
-        except InvalidInputError as error:
-            raise ValueError(str(error)) from None
-        return value
-
-    @field_validator("superuser_roles")
-    @classmethod
-    def _superusers(cls, value: str) -> str:
-        return _checked_roles(value)
 
     @property
     def superusers(self) -> frozenset[str]:
@@ -244,8 +244,9 @@ class SecurityFields(AuthenticationFields):
 
     @property
     def principal_mapping(self) -> PrincipalMapping:
-        """`kafka_acls_principal`, to be asked."""
-        return PrincipalMapping(self.kafka_acls_principal, self.proxies)
+        """`kafka_acls_principal` and the roles that nodes make no ACLs of, to be asked."""
+        elsewhere = tuple(listed_words(self.kafka_acls_owned_elsewhere))
+        return PrincipalMapping(self.kafka_acls_principal, self.proxies, elsewhere)
 
     def security_problems(
         self, *, trusts_certificates: bool
@@ -270,33 +271,3 @@ class SecurityFields(AuthenticationFields):
                 (_ANONYMOUS, "superuserRoles"),
                 f"{_ANONYMOUS} is in superuserRoles: strangers could do everything",
             )
-
-
-def _checked_roles(value: str) -> str:
-    for each in listed_words(value):
-        if not is_role(each):
-            raise ValueError(f"{each!r} is no role")
-    return value
-
-
-_ON: Final = "authenticationEnabled"
-_ANONYMOUS: Final = "anonymousUserRole"
-_KEYS: Final = ("tokenSecretKey", "tokenPublicKey", "tokenKeySet")
-
-
-def is_path(text: str) -> bool:
-    """Returns whether it is a file's path or a file's URL, and no other URL nor `data:`.
-
-    >>> is_path("file:///etc/key"), is_path("key.pem"), is_path("https://a/b"), is_path("data:;x")
-    (True, True, False, False)
-    """
-    return bool(text) and (bool(_FILE.match(text)) or ":" not in text)
-
-
-def path_of(text: str) -> Path:
-    """The path that `is_path` has found.
-
-    >>> str(path_of("file:///etc/key"))
-    '/etc/key'
-    """
-    return Path(_FILE.sub("", text))

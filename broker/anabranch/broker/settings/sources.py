@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
-from pydantic.alias_generators import to_camel
-
 from anabranch.broker.settings.environment import from_environment
+from anabranch.broker.settings.fields import InvalidSettingsError, SettingFields
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.quantities import durations, plain_form, without_unit
 
-_ModelT = TypeVar("_ModelT", bound=BaseModel)
+_ModelT = TypeVar("_ModelT", bound=SettingFields)
 # Settings that are fine alone but not together: the names involved and what to do.
 Contradictions = Callable[[_ModelT], Iterable[tuple[tuple[str, ...], str]]]
 
@@ -32,14 +30,14 @@ class SettingsError(AnabranchError):
         )
 
 
-def written_name(model: type[BaseModel], field: str) -> str:
+def written_name(model: type[SettingFields], field: str) -> str:
     """Returns people's name of a field of the settings."""
-    return model.model_fields[field].alias or to_camel(field)
+    return model.fields[field].name
 
 
-def names_of(model: type[BaseModel]) -> tuple[str, ...]:
+def names_of(model: type[SettingFields]) -> tuple[str, ...]:
     """The names of all settings, in the order of the model."""
-    return tuple(written_name(model, field) for field in model.model_fields)
+    return tuple(each.name for each in model.fields.values())
 
 
 def read_settings(
@@ -129,19 +127,14 @@ def _validated(
     """Returns the settings with defaults in place of invalid ones, and the names of the invalid
     ones.
 
-    A value given for a field without `repr` may be a secret by mistake, and is not told.
+    A value may be a secret by mistake, and is then not told.
     """
-    untold = {
-        written_name(model, each) for each, field in model.model_fields.items() if not field.repr
-    }
+    untold = {each.name for each in model.fields.values() if not each.is_told}
     try:
-        return model.model_validate(given), set()
-    except ValidationError as error:
-        invalid = set()
-        for found in error.errors(include_url=False):
-            name = str(found["loc"][0])
-            invalid.add(name)
+        return model.of(given), set()
+    except InvalidSettingsError as error:
+        for name, why in error.faults.items():
             said = "" if name in untold else f" is {given[name]!r}"
-            problems.append(f"{name} ({origin[name]}){said}: {found['msg']}")
-        valid = {name: value for name, value in given.items() if name not in invalid}
-        return model.model_validate(valid), invalid
+            problems.append(f"{name} ({origin[name]}){said}: {why}")
+        valid = {name: value for name, value in given.items() if name not in error.faults}
+        return model.of(valid), set(error.faults)

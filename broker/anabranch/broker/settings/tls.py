@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, Field
+from anabranch.broker.settings.fields import SettingFields, field
 
 _FILES: Final = ("tlsCertificateFilePath", "tlsKeyFilePath")
 
 
-class CertificateFields(BaseModel):
+class CertificateFields(SettingFields):
     """A node's and a proxy's, named as in Pulsar's broker.conf."""
 
-    tls_certificate_file_path: Path | None = Field(
+    tls_certificate_file_path: Path | None = field(
         None,
         description="PEM file of the server's certificate and its intermediate ones.",
     )
-    tls_key_file_path: Path | None = Field(
+    tls_key_file_path: Path | None = field(
         None, description="PEM file of the certificate's private key, without a password."
     )
 
@@ -26,15 +26,15 @@ class CertificateFields(BaseModel):
 class TlsFields(CertificateFields):
     """A node's own, besides."""
 
-    tls_trust_certs_file_path: Path | None = Field(
+    tls_trust_certs_file_path: Path | None = field(
         None,
         description="PEM file of the authorities of clients' certificates; without it, clients are "
         "asked for none.",
     )
-    tls_require_trusted_client_cert_on_connect: bool = Field(
+    tls_require_trusted_client_cert_on_connect: bool = field(
         False, description="A client without a trusted certificate is disconnected."
     )
-    tls_cert_refresh_check_duration_sec: float = Field(
+    tls_cert_refresh_check_duration_sec: float = field(
         300.0,
         ge=0.1,
         le=86_400,

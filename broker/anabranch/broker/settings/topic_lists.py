@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel, Field
-
-from anabranch.broker.settings.changes import AtRunTime
+from anabranch.broker.settings.fields import AtRunTime, SettingFields, field
 from anabranch.core.topic_lists.semaphore import SemaphoreLimits
 from anabranch.wire.memory.limiter import DualMemoryLimits
 
@@ -20,44 +18,44 @@ _QUEUE_MAX: Final = 1_000_000
 _NS_PER_MS: Final = 1_000_000
 
 
-class TopicListFields(BaseModel):
+class TopicListFields(SettingFields):
     """Named as in Pulsar's broker.conf and proxy.conf."""
 
-    max_topic_list_in_flight_heap_mem_size_mb: AtRunTime[int] = Field(
+    max_topic_list_in_flight_heap_mem_size_mb: AtRunTime[int] = field(
         100,
         ge=0,
         le=_MB_MAX,
-        alias="maxTopicListInFlightHeapMemSizeMB",
+        name="maxTopicListInFlightHeapMemSizeMB",
         description="Most memory of topic lists that are assembled, in MB of 1048576 bytes; "
         "0: any.",
     )
-    max_topic_list_in_flight_direct_mem_size_mb: AtRunTime[int] = Field(
+    max_topic_list_in_flight_direct_mem_size_mb: AtRunTime[int] = field(
         100,
         ge=0,
         le=_MB_MAX,
-        alias="maxTopicListInFlightDirectMemSizeMB",
+        name="maxTopicListInFlightDirectMemSizeMB",
         description="Most memory of topic lists that wait on connections, in MB of 1048576 bytes; "
         "0: any.",
     )
-    max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = Field(
+    max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = field(
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
         description="Time that a request waits for memory to assemble its list.",
     )
-    max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
+    max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: AtRunTime[int] = field(
         1_000,
         ge=0,
         le=_QUEUE_MAX,
         description="Requests that may wait for memory to assemble a list; 0: any number.",
     )
-    max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = Field(
+    max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = field(
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
         description="Time that an assembled list waits for memory to be sent.",
     )
-    max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
+    max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: AtRunTime[int] = field(
         1_000,
         ge=0,
         le=_QUEUE_MAX,

@@ -21,6 +21,7 @@ from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.view import View
 from anabranch.wire import clock
 
+_RECORDS: Final = 10_000  # of the log, after which a snapshot does not wait for its time
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 5.0  # after a failure
 _CLOSE_S_MAX: Final = 10.0
@@ -91,7 +92,7 @@ class Snapshots:
         view = self._view()
         behind = view.next_offset - max(view.horizon, 0)
         waited = clock.now() - self._last_s >= self._settings.now.snapshot_interval_seconds
-        return behind >= self._settings.now.snapshot_interval_records or (behind > 0 and waited)
+        return behind >= _RECORDS or (behind > 0 and waited)
 
     def _trim_due(self) -> bool:
         """The archive may have caught up since the last snapshot, though nothing has changed."""

@@ -19,6 +19,7 @@ from anabranch.core.tenants.limits import (
     own_limit,
     with_limit,
 )
+from anabranch.wire.anabranch_pb2 import ServerError
 
 _COUNTED: Final = {
     TenantLimit.MAX_NAMESPACES_PER_TENANT: "namespaces",
@@ -29,11 +30,13 @@ _COUNTED: Final = {
 
 
 class LimitReachedError(PreconditionError):
-    """The tenant has as many of something as it may have (412)."""
+    """The tenant has as many of something as it may have."""
 
 
 class ConsumersFullError(LimitReachedError):
-    """The subscription has as many consumers as it may have (412)."""
+    """The subscription has as many consumers as it may have."""
+
+    code = ServerError.ConsumerBusy
 
 
 def setting_of(what: TenantLimit) -> str:

@@ -8,7 +8,7 @@ from anabranch.broker.changing import Changing
 from anabranch.broker.errors import NotFoundError, PreconditionError, no_namespace
 from anabranch.broker.proposals import Refusals
 from anabranch.core.entities.permission import PERMISSIONS_MAX
-from anabranch.core.log.records import PermissionChange, PolicyOp
+from anabranch.core.log.records import PermissionChange
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, full_name, namespace_of
 from anabranch.core.security.actions import parse_actions
@@ -47,11 +47,9 @@ class RolePermissions(Changing):
         def build() -> PermissionChange | None:
             self._must_be_there(scope)
             before = self._runtime.view.permission(scope, role)
-            if before is None:
-                return self._change(scope, role, PolicyOp.CREATE, 1, actions)
-            if before.actions == actions:
+            if before is not None and before.actions == actions:
                 return None
-            return self._change(scope, role, PolicyOp.UPDATE, before.version + 1, actions)
+            return self._written(PermissionChange, before, scope=scope, role=role, actions=actions)
 
         def full() -> PreconditionError:
             return PreconditionError(
@@ -73,7 +71,7 @@ class RolePermissions(Changing):
             before = self._runtime.view.permission(scope, role)
             if before is None:
                 raise NotFoundError(f"nothing is granted to {role} on {scope} itself")
-            return self._change(scope, role, PolicyOp.DELETE, before.version + 1)
+            return self._deleted(PermissionChange, before, scope=scope, role=role)
 
         await self._settle(build, {Verdict.UNKNOWN_PERMISSION: None, **self._gone(scope)})
 
@@ -99,10 +97,3 @@ class RolePermissions(Changing):
             Verdict.UNKNOWN_NAMESPACE: lambda: self._missing(home),
             Verdict.UNKNOWN_TOPIC: lambda: self._missing(scope),
         }
-
-    def _change(
-        self, scope: str, role: str, op: PolicyOp, version: int, actions: tuple[str, ...] = ()
-    ) -> PermissionChange:
-        return PermissionChange(
-            scope=scope, role=role, op=op, version=version, actions=actions, **self._signed()
-        )

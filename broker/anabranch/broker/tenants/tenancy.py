@@ -44,25 +44,22 @@ class Tenancy(Changing):
     async def create_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        self._checked(admin_roles, allowed_clusters)
+        wanted = self._checked(admin_roles, allowed_clusters)
 
         def build() -> Record:
             if self._runtime.view.tenant(name) is not None:
                 raise ConflictError(f"Tenant {name} already exists")
-            return self._tenant_change(name, PolicyOp.CREATE, 1, admin_roles, allowed_clusters)
+            return self._written(TenantChange, None, tenant=name, **wanted)
 
         await self._settle(build)
 
     async def update_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        self._checked(admin_roles, allowed_clusters)
+        wanted = self._checked(admin_roles, allowed_clusters)
 
         def build() -> Record:
-            version = self.tenant(name).version + 1
-            return self._tenant_change(
-                name, PolicyOp.UPDATE, version, admin_roles, allowed_clusters
-            )
+            return self._written(TenantChange, self.tenant(name), tenant=name, **wanted)
 
         await self._settle(build)
 
@@ -73,10 +70,10 @@ class Tenancy(Changing):
             )
 
         def build() -> Record:
-            version = self.tenant(name).version + 1
+            before = self.tenant(name)
             if list(self._runtime.view.namespaces(name)):
                 raise busy()
-            return self._tenant_change(name, PolicyOp.DELETE, version)
+            return self._deleted(TenantChange, before, tenant=name)
 
         await self._settle(build, {Verdict.TENANT_BUSY: busy})
 
@@ -95,14 +92,7 @@ class Tenancy(Changing):
             if self._runtime.view.namespace(ns) is not None:
                 raise ConflictError(f"Namespace {ns} already exists")
             limit = room.taken(self._runtime.view.namespaces(tenant_of(ns)))
-            return NamespaceChange(
-                namespace=ns,
-                op=PolicyOp.CREATE,
-                version=1,
-                bundles=number,
-                limit=limit,
-                **self._signed(),
-            )
+            return self._written(NamespaceChange, None, namespace=ns, bundles=number, limit=limit)
 
         def gone() -> NotFoundError:
             return NotFoundError(f"Tenant {tenant_of(ns)} does not exist")
@@ -117,7 +107,10 @@ class Tenancy(Changing):
 
         return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None
 
-    def _checked(self, admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> None:
+    def _checked(
+        self, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
+    ) -> dict[str, tuple[str, ...]]:
+        """Returns the fields of a tenant. Raises PreconditionError, InvalidInputError."""
         for role in admin_roles:
             check_role(role)
         if not allowed_clusters:
@@ -129,20 +122,4 @@ class Tenancy(Changing):
             raise PreconditionError(
                 f"Clusters [{listed(unknown)}] do not exist: this one is {self._cluster}"
             )
-
-    def _tenant_change(
-        self,
-        name: str,
-        op: PolicyOp,
-        version: int,
-        admin_roles: Sequence[str] = (),
-        allowed_clusters: Sequence[str] = (),
-    ) -> TenantChange:
-        return TenantChange(
-            tenant=name,
-            op=op,
-            version=version,
-            admin_roles=tuple(admin_roles),
-            allowed_clusters=tuple(allowed_clusters),
-            **self._signed(),
-        )
+        return {"admin_roles": tuple(admin_roles), "allowed_clusters": tuple(allowed_clusters)}

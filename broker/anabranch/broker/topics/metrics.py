@@ -5,26 +5,28 @@ They are decisions about load, shares of segments (PIP-486), stored messages, an
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
+from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anabranch.broker.logging import get_logger
-from anabranch.core.autoscale.decisions import Blocked, Merge, NoAction, Split, describe
+from anabranch.broker.metrics.registry import SECONDS
+from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.lists import TopicLists
+from anabranch.broker.topics.segment_looks import SegmentLooks
+from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
+from anabranch.broker.topics.subscriptions.positions import TopicSample
+from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
+from anabranch.broker.topics.watches import OwnedTopics, Watches
 from anabranch.core.autoscale.load import SegmentLoad
-from anabranch.core.autoscale.schedule import Evaluation, LoadOf
-from anabranch.core.entities.topic import ScalableTopic, TopicMove
-from anabranch.core.log.state import StateReader
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.topics.controller import TopicController
 from anabranch.wire import clock
 
-_TOPICS_MAX: Final = 1_000  # those looked at last are remembered
-_DECISIONS_MAX: Final = 10
 _PREFIX: Final = "pulsar_scalable_topic_"
 _COUNTERS: Final = {
     "auto_splits": "Automatic splits that took over.",
@@ -47,6 +49,9 @@ _RATE = "Produced to the topic (in), or consumed from it (out)."
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
 _Family = tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str, Sequence[str]]
 _Sample = tuple[str, list[str], float]
+_ACTIVE: Final[Mapping[str, _Family]] = {
+    f"{_PREFIX}active_segments": (_GAUGE, "Active segments of the topic.", _TOPIC),
+}
 _BUCKETS: Final[Mapping[str, _Family]] = {
     f"{_PREFIX}segment_entry_buckets": (_GAUGE, "Entry buckets of the segment.", _SEGMENT),
 }
@@ -109,209 +114,125 @@ _PROGRESS: Final[Mapping[str, _Family]] = {
 }
 
 
-class TopicSample(msgspec.Struct, frozen=True):
-    """The findings of a look at one topic. `at`: its time on this node's clock."""
-
-    incarnation: int
-    at: float
-    stored: int  # messages that Kafka has of it
-    lives: Mapping[str, int]  # of its subscriptions: what made them, or put them elsewhere last
-    read: Mapping[str, int]  # by subscription: messages before its positions
-    left: Mapping[str, int]  # that it has yet to read
-    rates: Mapping[str, float]  # that it reads in a second
-
-
-def is_rollover(change: object) -> bool:
-    """Returns whether a topic has become this just now by a rollover that took over.
-
-    Call it once for each change: a topic stays so until its next one.
-    """
-    return (
-        isinstance(change, ScalableTopic)
-        and change.move is TopicMove.COMMIT
-        and change.rebucket_ms == change.since_ms
+def show(
+    service: TopicService,
+    owned: OwnedTopics,
+    looks: SegmentLooks,
+    watches: Watches,
+    lists: TopicLists,
+    consumers: Consumers,
+    surveys: TopicSurveys,
+    position_watch: PositionWatch,
+) -> None:
+    """Shows how much this node does for topics."""
+    metrics = service.runtime.metrics
+    metrics.registry.register(looks)
+    metrics.registry.register(TopicMetrics(service, owned, surveys, consumers))
+    metrics.total(
+        "anabranch_subscription_positions_changed",
+        "Outside changes of a stream subscription's positions in Kafka.",
+        position_watch.found.total,
+    )
+    took = Histogram(
+        "anabranch_topic_change_seconds",
+        "Steps of this node's layout changes, and their time.",
+        ["step"],
+        buckets=SECONDS,
+        registry=metrics.registry,
+    )
+    service.step_took = lambda step, seconds: took.labels(step).observe(seconds)
+    metrics.gauge(
+        "anabranch_topic_controllers",
+        "Scalable topics that this node works for at the moment.",
+        lambda: len(service.controllers()),
+    )
+    metrics.gauge(
+        "anabranch_layout_watches", "Watches of layouts on this node.", lambda: watches.count
+    )
+    metrics.gauge(
+        "anabranch_topic_list_watches",
+        "Watches of lists of topics on this node.",
+        lambda: lists.watch_count,
+    )
+    metrics.gauge(
+        "anabranch_topic_lists",
+        "Lists of topics, of namespaces, patterns and property filters, that this node keeps.",
+        lambda: lists.count,
+    )
+    metrics.gauge(
+        "anabranch_consumer_sessions",
+        "Consumers of scalable topics whose controller this node is.",
+        lambda: len(service.consumers),
     )
 
 
-class _Remembered:
-    __slots__ = ("blocked", "counts", "decisions")
-
-    def __init__(self) -> None:
-        self.decisions: deque[Evaluation] = deque(maxlen=_DECISIONS_MAX)
-        self.counts: Counter[str] = Counter()
-        self.blocked: Blocked | None = None
-
-
-class AutoScaleMetrics(Collector):
-    """Decisions on the topics of this node. Collected in the node's event loop."""
-
-    def __init__(
-        self,
-        broker: str,
-        view: Callable[[], StateReader],
-        controllers: Callable[[], Iterable[TopicController]],
-    ) -> None:
-        self._view = view
-        self._controllers = controllers
-        self.owned: Callable[[], Iterable[str]] = lambda: ()  # all topics of this node
-        self._topics: OrderedDict[str, _Remembered] = OrderedDict()
-        self._log = get_logger(broker=broker)
-
-    def note(self, name: str, evaluation: Evaluation) -> None:
-        """A controller has looked at its topic."""
-        decision = evaluation.decision
-        blocked = decision.blocked if isinstance(decision, NoAction) else None
-        acts = not isinstance(decision, NoAction)
-        if not acts and blocked is None and evaluation.done is None:
-            self._at_rest(name, evaluation)
-            return
-        known = self._remember(name)
-        if blocked is Blocked.MAX_SEGMENTS:
-            known.counts["split_suppressed_max_segments"] += 1
-        elif blocked is Blocked.MAX_DAG_DEPTH:
-            known.counts["merge_suppressed_max_depth"] += 1
-        match evaluation.done:
-            case Split():
-                known.counts["auto_splits"] += 1
-            case Merge():
-                known.counts["auto_merges"] += 1
-        news = acts or (blocked is not None and blocked is not known.blocked)
-        known.blocked = blocked
-        if news:
-            known.decisions.append(evaluation)
-        self._explain(name, evaluation, blocked, news=news)
-
-    def decisions(self, name: str) -> tuple[Evaluation, ...]:
-        """The last ones on a topic that acted, or were kept from it."""
-        known = self._topics.get(name)
-        return tuple(known.decisions) if known is not None else ()
-
-    def rolled(self, name: str) -> None:
-        """A rollover of a topic that this node controls has taken over."""
-        self._remember(name).counts["rebucket_rollovers"] += 1
-
-    def _remember(self, name: str) -> _Remembered:
-        known = self._topics.setdefault(name, _Remembered())
-        self._topics.move_to_end(name)
-        if len(self._topics) > _TOPICS_MAX:
-            self._topics.popitem(last=False)
-        return known
-
-    def drop(self, gone: Callable[[str], bool]) -> None:
-        """Forgets topics that are no more, or another node's."""
-        for name in [name for name in self._topics if gone(name)]:
-            del self._topics[name]
-
-    def collect(self) -> Iterable[Metric]:
-        self.drop(lambda name: self._view().topic(name) is None)
-        found = {controller.name for controller in self._controllers()}
-        names = sorted(found.union(self._topics, self.owned()))
-        yield self._active_segments(names)
-        for counter, text in _COUNTERS.items():
-            yield self._counted(counter, text, names)
-
-    def _active_segments(self, names: Iterable[str]) -> Metric:
-        active = GaugeMetricFamily(
-            f"{_PREFIX}active_segments", "Active segments of the topic.", None, ["topic"]
-        )
-        view = self._view()
-        for name in names:
-            topic = view.topic(name)
-            if topic is not None:
-                active.add_metric([name], sum(part.is_active for part in topic.segments))
-        return active
-
-    def _counted(self, counter: str, text: str, names: Iterable[str]) -> Metric:
-        family = CounterMetricFamily(f"{_PREFIX}{counter}", text, None, ["topic"])
-        for name in names:
-            known = self._topics.get(name)
-            family.add_metric([name], known.counts[counter] if known is not None else 0)
-        return family
-
-    def _at_rest(self, name: str, evaluation: Evaluation) -> None:
-        known = self._topics.get(name)
-        if known is not None:
-            known.blocked = None
-        self._explain(name, evaluation, None, news=False)
-
-    def _explain(
-        self, name: str, evaluation: Evaluation, blocked: Blocked | None, *, news: bool
-    ) -> None:
-        decision = evaluation.decision
-        say = self._log.info if news else self._log.debug
-        reason = blocked if isinstance(decision, NoAction) else decision.reason
-        say(
-            "topic.scaled" if not isinstance(decision, NoAction) else "topic.not_scaled",
-            topic=name,
-            action=describe(decision),
-            trigger=evaluation.trigger.value,
-            reason=reason.value if reason is not None else None,
-            why=decision.why,
-        )
-
-
 class TopicMetrics(Collector):
-    """The segments, subscriptions and messages of this node's topics. Collected in its event loop.
-
-    `soon`: expiring subscriptions, and the seconds left to each.
-    """
+    """The segments, subscriptions and messages of this node's topics, read in its event loop."""
 
     def __init__(
-        self,
-        view: Callable[[], StateReader],
-        load: LoadOf,
-        controllers: Callable[[], Iterable[TopicController]],
-        owned: Callable[[], Iterable[str]],
-        seen: Mapping[str, TopicSample],
-        soon: Mapping[tuple[str, str], float],
-        dead_letters: Callable[[], Mapping[tuple[str, str], int]],
+        self, service: TopicService, owned: OwnedTopics, surveys: TopicSurveys, consumers: Consumers
     ) -> None:
-        self._view = view
-        self._load = load
-        self._controllers = controllers
+        self._service = service
         self._owned = owned
-        self._seen = seen
-        self._soon = soon
-        self._dead_letters = dead_letters
+        self._surveys = surveys
+        self._consumers = consumers
 
     def collect(self) -> Iterable[Metric]:
         # A few at a time, because those of many topics are large.
-        yield from _filled(_BUCKETS, self._buckets())
+        scaling = self._service.scaling
+        scaling.drop(lambda name: self._topic(name) is None)
+        mine = {each.name for each in self._service.controllers()}.union(self._owned.names())
+        known = sorted(mine.union(scaling.topics))
+        yield from _filled(_ACTIVE, self._active(known))
+        for counter, text in _COUNTERS.items():
+            name = f"{_PREFIX}{counter}"
+            counts = ((name, [topic], scaling.count(topic, counter)) for topic in known)
+            yield from _filled({name: (_COUNTER, text, _TOPIC)}, counts)
+        yield from _filled(_BUCKETS, self._buckets(sorted(mine)))
         yield from _filled(_SHARES, self._shares())
         yield from _filled(_DEAD_LETTERS, self._waiting())
-        loads = {name: self._loads(name) for name in self._owned()}
+        loads = {name: self._loads(name) for name in self._owned.names()}
         for place, rate in enumerate(_RATES):
             rates = ((rate, [n], sum(p.rates[place] for p in loads[n])) for n in loads)
             yield from _filled({rate: (_GAUGE, _RATE, _TOPIC)}, rates)
         yield from _filled(_PROGRESS, self._progress(loads))
 
-    def _buckets(self) -> Iterator[_Sample]:
-        for name in sorted({each.name for each in self._controllers()}.union(self._owned())):
-            topic = self._view().topic(name)
+    def _topic(self, name: str) -> ScalableTopic | None:
+        return self._service.runtime.view.topic(name)
+
+    def _active(self, names: Iterable[str]) -> Iterator[_Sample]:
+        for name in names:
+            topic = self._topic(name)
+            if topic is not None:
+                yield f"{_PREFIX}active_segments", [name], len(topic.layout.active)
+
+    def _buckets(self, names: Iterable[str]) -> Iterator[_Sample]:
+        for name in names:
+            topic = self._topic(name)
             for part in topic.segments if topic is not None else ():
                 labels = [name, str(part.segment_id)]
                 yield f"{_PREFIX}segment_entry_buckets", labels, part.buckets
 
     def _shares(self) -> Iterator[_Sample]:
-        for controller in self._controllers():
+        for controller in self._service.controllers():
             for subscription, coordinator in controller.coordinators.items():
                 yield from _shares(controller.name, subscription, coordinator)
 
     def _waiting(self) -> Iterator[_Sample]:
-        for key, count in sorted(self._dead_letters().items()):
+        for key, count in sorted(self._consumers.dead_letters_waiting().items()):
             yield "anabranch_dead_letters_waiting", [*key], count
 
     def _progress(self, loads: Mapping[str, Iterable[SegmentLoad]]) -> Iterator[_Sample]:
-        for name, seen in self._seen.items():
+        for name, seen in self._surveys.seen.items():
             yield from _progress(name, seen, _average_size(loads.get(name, [])))
-        for key, left_s in self._soon.items():
+        for key, left_s in self._surveys.expiry.soon.items():
             yield "anabranch_subscription_expires_in_seconds", [*key], left_s
 
     def _loads(self, name: str) -> list[SegmentLoad]:
-        topic = self._view().topic(name)
+        topic = self._topic(name)
         if topic is None:
             return []
-        return list((self._load(name, topic.incarnation) or {}).values())
+        return list((self._service.load(name, topic.incarnation) or {}).values())
 
 
 def _filled(families: Mapping[str, _Family], samples: Iterable[_Sample]) -> Iterable[Metric]:

@@ -7,7 +7,7 @@ it. If it was undone because Kafka refused a part, the error has Kafka's words.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from anabranch.broker.bundles.lookups import LookupService
@@ -19,30 +19,28 @@ from anabranch.broker.errors import (
     OverloadedError,
     PreconditionError,
     UnavailableError,
+    listed,
 )
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings.current import CurrentSettings
-from anabranch.broker.topics.build import TopicParts, controllers_of, retention, show
+from anabranch.broker.topics.build import TopicParts, controllers_of, retention
 from anabranch.broker.topics.controllers.access import TopicAccess, active_segments
 from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
-from anabranch.broker.topics.policies import (
-    AutoScalePolicies,
-    check_layout,
-    check_properties,
-)
+from anabranch.broker.topics.metrics import show
+from anabranch.broker.topics.policies import AutoScalePolicies, check_layout, check_properties
 from anabranch.broker.topics.segment_looks import SegmentLooks
 from anabranch.broker.topics.subscriptions.backlogs import Backlogs
-from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, Resets
+from anabranch.broker.topics.subscriptions.changes import Subscriptions
 from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.dead_letters import DeadLetterPolicies
 from anabranch.broker.topics.subscriptions.groups import Groups
 from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.positions import Positions
 from anabranch.broker.topics.subscriptions.surveys import AT_ONCE, TopicSurveys
-from anabranch.broker.topics.watches import ControllerFinder, OwnedTopics, Watches
+from anabranch.broker.topics.watches import OwnedTopics, Watches
 from anabranch.core.entities.layout import SegmentLayout, initial_segments
-from anabranch.core.entities.segment import SegmentInfo, parse_descriptor
-from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.segment import SegmentInfo, parents_of, parse_descriptor
 from anabranch.core.entities.topic import (
     Operation,
     ScalableTopic,
@@ -64,6 +62,15 @@ from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]
 
 
+def must_be_cut_over(name: str, topic: ScalableTopic) -> None:
+    """Raises ConflictError while the topic is an adopted Kafka topic that takes messages."""
+    if topic.adopted is not None:
+        raise ConflictError(
+            f"{full_name(name)} still is Kafka topic {topic.adopted.legacy_topic}, which others "
+            "write to: cut it over first (anabranch topics prepare)"
+        )
+
+
 class TopicOperations:
     """The requests of one node, for use in its event loop."""
 
@@ -77,47 +84,46 @@ class TopicOperations:
         own = settings.now
         service = controllers_of(runtime, settings, parts)
         self.access = access = TopicAccess(runtime, lookups, service, settings)
-        self._finder = ControllerFinder(access)
-        self.watches = Watches(access, self._finder)
+        self.watches = Watches(access)
         self.lists = TopicLists(service)
         positions = Positions(parts.open_positions)
-        self.consumers = Consumers(access, Groups(service, positions))
-        self.resets = Resets(access, self.consumers)
+        self.subscriptions = subscriptions = Subscriptions(access, Groups(service, positions))
+        self.consumers = Consumers(subscriptions)
         self.backlogs = Backlogs(positions, own.topic_prefix)
-        owned = OwnedTopics(service)
-        service.scaling.owned = owned.names
+        self.owned = owned = OwnedTopics(service)
         self.looks = SegmentLooks(service, owned, parts.lived_by)
         # Rounds have threads of their own, because requests must not wait for a round.
-        watch = PositionWatch(
-            access, self.consumers, Positions(parts.open_positions), owned, clock.now
+        self.position_watch = PositionWatch(
+            subscriptions, Positions(parts.open_positions), owned, clock.now
         )
         self.surveys = TopicSurveys(
-            *(access, self.consumers, Positions(parts.open_positions, AT_ONCE), owned),
-            *(retention(own), own.scalable_topic_survey_interval_seconds, clock.now),
-            *(self.looks.note_ends, watch),
+            *(subscriptions, Positions(parts.open_positions, AT_ONCE), owned, retention(own)),
+            *(own.scalable_topic_survey_interval_seconds, clock.now, self.looks.note_ends),
         )
         self.looks.is_retained = self.surveys.is_retained
         self.policies = AutoScalePolicies(access)
-        self.placement = parts.placement
         outgoing = OutgoingAccess(own, own.authentication_files_check_seconds)
-        self.dead_letters = DeadLetterPolicies(access, self.consumers, self.create, outgoing)
+        self.dead_letters = DeadLetterPolicies(subscriptions, self.create, outgoing)
         self.topic = access.topic
         self.controlled = access.controlled
         self.deadline = access.deadline
         self._settings = settings
         self._runtime = runtime
         self._proposals = access.proposals
-        show(service, owned, self.looks, self.watches, self.lists, self.consumers, self.surveys)
+        show(
+            *(service, owned, self.looks, self.watches, self.lists, self.consumers),
+            *(self.surveys, self.position_watch),
+        )
 
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and all other work of its own."""
-        await self._finder.stop()
+        await self.watches.stop()
         await self.lists.stop()
         await self.looks.stop()
+        await self.owned.stop()
+        await self.position_watch.stop()
         await self.surveys.stop()
         await self.backlogs.stop()
-        self.consumers.groups.stop()
-        await self.placement.close()
         await self.access.service.stop()
 
     # --- reading ------------------------------------------------------------------------
@@ -127,46 +133,23 @@ class TopicOperations:
         ns: Namespace,
         wanted: Iterable[tuple[str, str]],
         limiter: AsyncDualMemoryLimiter,
-    ) -> Callable[[], Awaitable[list[str]]]:
-        """Returns a function that finds the full names of the topics with all the properties.
+    ) -> list[str]:
+        """Returns the full names of the topics with all the properties, in order.
 
-        It finds those at the time of its call, in small steps, because the list is made by then.
         Raises NotFoundError, or OverloadedError if there is no memory to look for them.
         """
         self._runtime.namespace(ns)
         selection = by_properties(wanted)
-
-        async def find() -> list[str]:
-            return (await self.lists.of(ns, selection)).list.names
-
         try:
             async with limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
-                await find()
+                return (await self.lists.of(ns, selection)).list.names
         except PermitAcquireError as error:
             raise OverloadedError(str(error)) from None
-        return find
 
     def open_topic(self, name: str) -> ScalableTopic | None:
         """The topic if it is there for clients."""
         topic = self._runtime.view.topic(name)
         return topic if topic is not None and topic.is_open else None
-
-    @property
-    def is_stale(self) -> bool:
-        """True if this node has lost touch with the log, so that its state may have changed."""
-        return not self._runtime.has_lease
-
-    def subscriptions(self, name: str) -> list[tuple[str, Subscription, dict[str, bool]]]:
-        """Returns names, the log's entries, and the consumers of each, with True if connected."""
-        self.topic(name)
-        controller = self.access.service.known_controller(name)
-        found = []
-        for each, known in self._runtime.view.subscriptions(name):
-            coordinator = controller.coordinators.get(each) if controller else None
-            connected = set(coordinator.connected if coordinator else ())
-            names_ = sorted(connected.union(known.consumers))
-            found.append((each, known, {one: one in connected for one in names_}))
-        return found
 
     # --- topics -------------------------------------------------------------------------
 
@@ -178,6 +161,13 @@ class TopicOperations:
         policy = self._settings.now.auto_scale_policy
         most = policy.max_entry_buckets_per_segment
         parts = initial_segments(segments, policy.entry_bucket_budget, most)
+        await self.make(name, parts, properties=properties_flat(properties))
+
+    async def make(self, name: str, parts: tuple[SegmentInfo, ...], **fields: Any) -> None:
+        """Creates a topic with this first layout; returns when it is ready. Raises ConflictError.
+
+        `fields`: what else the record says.
+        """
         check_layout(self.access.service.prefix, name, parts)
         deadline = self.deadline()
 
@@ -187,14 +177,14 @@ class TopicOperations:
         await self.access.control(name, deadline)
         if self._runtime.view.topic(name) is not None:
             raise exists()
-        self.access.service.failures.forget(name)  # of a topic of this name that is gone
+        self.access.service.failures.pop(name, None)  # of a topic of this name that is gone
         room = self.access.room(TenantLimit.MAX_TOPICS_PER_NAMESPACE, name)
         record = self.access.proposal(
             name,
             None,
             TopicMove.CREATE,
             segments=parts,
-            properties=properties_flat(properties),
+            **fields,
             limit=room.taken(self._runtime.view.topics(namespace_of(name))),
         )
         own = {Verdict.STALE_VERSION: exists, Verdict.LIMIT_REACHED: room.full}
@@ -208,16 +198,23 @@ class TopicOperations:
         def done() -> bool:
             topic = self._runtime.view.topic(name)
             if topic is None or topic.incarnation != folded.offset:
-                if self.access.service.failures.why(name):
+                if self.access.service.failures.get(name):
                     raise self._undone(name, "was not created")
                 raise ConflictError(f"{full_name(name)} was deleted before it was ready")
             return topic.is_open
 
         await self._until(name, done, deadline, "was not created")
 
-    async def delete(self, name: str, *, force: bool = False) -> None:
+    async def delete(
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        unless: Callable[[str, ScalableTopic], None] | None = None,
+    ) -> None:
         """Deletes a topic with its data; force also deletes one with consumers, and ends these.
 
+        `unless` raises the error of a topic that must not be deleted as it is just now.
         Raises NotFoundError, and ConflictError for a topic that has, or may have, consumers.
         """
         deadline = self.deadline()
@@ -237,8 +234,12 @@ class TopicOperations:
                 raise NotFoundError(f"Scalable topic not found: {full_name(name)}")
             if topic.state is TopicState.DELETING:
                 return None
+            if unless is not None:
+                unless(name, topic)
             if not force:
-                self.consumers.usage.none_may_be_used(name, ", or delete the topic by force")
+                for each, known in self._runtime.view.subscriptions(name):
+                    remedy = ", or delete the topic by force"
+                    self.subscriptions.must_be_unused(name, each, known, remedy)
             return self.access.proposal(name, topic, TopicMove.DELETE)
 
         if state() is None:
@@ -271,80 +272,81 @@ class TopicOperations:
 
     # --- layouts ------------------------------------------------------------------------
 
+    @property
+    def _buckets_max(self) -> int:
+        """Of a segment, by the rules of now."""
+        return self._settings.now.auto_scale_policy.max_entry_buckets_per_segment
+
     async def split(self, name: str, segment_id: int) -> None:
         """Divides a segment in halves. Raises NotFoundError, PreconditionError, ConflictError."""
         await self.operate(
-            name, Operation.SPLIT, (segment_id,), lambda layout: layout.split_children(segment_id)
+            name,
+            Operation.SPLIT,
+            f"of {segment_id}",
+            lambda layout: layout.split_children(segment_id),
         )
 
     async def merge(self, name: str, first: int, second: int) -> None:
         """Makes one segment of two neighbours. Raises as `split`."""
-        most = self._settings.now.auto_scale_policy.max_entry_buckets_per_segment
         await self.operate(
             name,
             Operation.MERGE,
-            (first, second),
-            lambda layout: layout.merge_children(first, second, most),
+            f"of {first}+{second}",
+            lambda layout: layout.merge_children(first, second, self._buckets_max),
         )
 
     async def rebucket(self, name: str, segment_id: int, buckets: int) -> None:
         """Replaces a segment by one with another number of entry buckets. Raises as `split`."""
-        most = self._settings.now.auto_scale_policy.max_entry_buckets_per_segment
         await self.operate(
             name,
             Operation.REBUCKET,
-            (segment_id,),
-            lambda layout: layout.rebucket_children(segment_id, buckets, most),
+            f"of {segment_id}",
+            lambda layout: layout.rebucket_children(segment_id, buckets, self._buckets_max),
         )
 
-    async def relocate(self, name: str, segment_id: int, off: Collection[int] = ()) -> None:
-        """Replaces a segment by one of the same range and buckets on other brokers of Kafka.
+    async def prepare(self, name: str, segments: int, buckets: int | None) -> None:
+        """Makes so many segments of equal size of all, at once; nothing where they are there.
 
-        `off`: those that it shall leave; if none is named, those that lead it now, where enough
-        others are there. Raises as `split`.
+        `buckets` are those of each; as many as before in all, if None. Raises as `split`.
         """
-        topic = await self.controlled(name)
-        survey = await self.placement.fresh()
-        self.placement.check_left(survey, off)
-        if not off:
-            leaders = {each.leader for each in survey.copies(topic.incarnation, segment_id)}
-            off = {leader for leader in leaders if leader is not None}
         await self.operate(
             name,
-            Operation.RELOCATE,
-            (segment_id,),
-            lambda layout: layout.relocate_children(segment_id),
-            off=tuple(sorted(off)),
+            Operation.PREPARE,
+            f"to {segments} segments",
+            lambda layout: layout.prepare_children(segments, buckets, self._buckets_max),
         )
 
     async def operate(
-        self,
-        name: str,
-        operation: Operation,
-        segments: Sequence[int],
-        make: Children,
-        **fields: Any,
+        self, name: str, operation: Operation, of: str, make: Children, **fields: Any
     ) -> None:
-        """Lets what `make` returns take the place of segments. Raises as `split`."""
+        """Lets what `make` returns take the place of its parents; nothing, if that is nothing.
+
+        `of` follows the operation's name in errors. Raises as `split`.
+        """
         deadline = self.deadline()
         children: tuple[SegmentInfo, ...] = ()
 
-        def begin(topic: ScalableTopic) -> TopicChange:
+        def begin(topic: ScalableTopic) -> TopicChange | None:
             nonlocal children
             children = self._children(name, topic, make)
+            if not children:
+                return None
+            if operation is not Operation.PREPARE:
+                must_be_cut_over(name, topic)
             return self.access.proposal(
                 name,
                 topic,
                 TopicMove.BEGIN,
                 operation=operation,
-                parents=children[0].parent_ids,
+                parents=parents_of(children),
                 segments=children,
                 **fields,
             )
 
-        await self.access.change(name, begin)
+        if await self.access.change(name, begin) is None:
+            return
         first = children[0].segment_id
-        what = f"{operation.name.lower()} of {'+'.join(map(str, segments))} was not done"
+        what = f"{operation.name.lower()} {of} was not done"
 
         def done() -> bool:
             topic = self._runtime.view.topic(name)
@@ -365,13 +367,12 @@ class TopicOperations:
             raise NotFoundError(f"{error}; {active_segments(topic)}") from None
         except InvalidInputError as error:
             raise PreconditionError(f"{error}; {active_segments(topic)}") from None
-        check_layout(self.access.service.prefix, name, (*topic.segments, *children))
         if topic.operation is not Operation.NONE:
-            busy = "+".join(str(each) for each in topic.parents)
             raise ConflictError(
                 f"{full_name(name)} has an operation under way, {topic.operation.name} of "
-                f"segment {busy}; try again when it is done"
+                f"segment {listed(topic.parents)}; try again when it is done"
             )
+        check_layout(self.access.service.prefix, name, (*topic.segments, *children))
         return children
 
     # --- segments -----------------------------------------------------------------------
@@ -436,12 +437,12 @@ class TopicOperations:
             while not done():
                 await self._runtime.until_changed(topic_key(name), deadline, what)
         except DeadlineExceededError:
-            why = self.access.service.failures.why(name)
+            why = self.access.service.failures.get(name)
             rest = f": {why}. It is tried again by itself" if why else "; it goes on by itself"
             raise DeadlineExceededError(
                 f"{full_name(name)}: {what} in time{rest}; look before you ask again"
             ) from None
 
     def _undone(self, name: str, what: str) -> Exception:
-        why = self.access.service.failures.why(name) or "its controller's log says why"
+        why = self.access.service.failures.get(name) or "its controller's log says why"
         return KafkaFailedError(f"{full_name(name)}: {what}, and it was undone: {why}")

@@ -1,25 +1,18 @@
 """A topic goes on without a segment whose Kafka topic somebody has deleted.
 
-A segment that took messages is replaced, as by a relocation. It is sealed while Kafka has nothing,
-so it ends where it began, and its successor takes messages. A segment that was sealed before is
-logged to end where it began (LOST). Either way every subscription has drained it at once.
+A segment that took messages is sealed while Kafka has nothing of it, so it ends where it began, and
+a successor of the same range and buckets takes messages. A segment that was sealed before is logged
+to end where it began (LOST). Either way every subscription has drained it at once.
 """
 
 from __future__ import annotations
 
-import asyncio
-
-from anabranch.broker.errors import (
-    KafkaFailedError,
-    NotFoundError,
-    PreconditionError,
-    UnavailableError,
-)
+from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.requester import principal
 from anabranch.broker.topics.controllers.access import active_segments
+from anabranch.broker.topics.kafka_threads import told
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
@@ -39,6 +32,11 @@ async def restore(topics: TopicOperations, name: str, segment_id: int) -> None:
         raise NotFoundError(f"Segment not found: {segment_id}; {active_segments(topic)}")
     if not part.is_active and not any(part.end_offsets):
         return
+    if part.is_active and part.is_legacy:
+        raise PreconditionError(
+            f"{full_name(name)} is the adopted Kafka topic {part.legacy_topic}, whose place no "
+            "segment can take without a cut-over: release it (anabranch topics release)"
+        )
     await _must_be_lost(topics, name, topic, part)
     ends = part.end_offsets or topics.looks.last_ends(name, topic.incarnation, segment_id)
 
@@ -54,8 +52,8 @@ async def restore(topics: TopicOperations, name: str, segment_id: int) -> None:
         await topics.operate(
             name,
             Operation.RESTORE,
-            (segment_id,),
-            lambda layout: layout.relocate_children(segment_id),
+            f"of {segment_id}",
+            lambda layout: layout.restore_children(segment_id),
             end_offsets=ends,
         )
     else:
@@ -75,19 +73,13 @@ async def _must_be_lost(
 ) -> None:
     workers = topics.access.service.workers
     where = kafka_topic(topics.access.service.prefix, name, topic.incarnation, part)
-    try:
-        told = await asyncio.wrap_future(workers.look([where]))
-        if where not in told:
-            raise UnavailableError(f"Kafka does not say whether it has topic {where}; try again")
-        is_there = told[where] is not None
-        if not is_there and not part.is_active:
-            # The broker asked may have been behind; Kafka's controller, which seals, never is.
-            sealed = workers.seal_again(SegmentTopic(where, part.buckets))
-            is_there = any((await asyncio.wrap_future(sealed))[where])
-    except KafkaRefusedError as error:
-        raise KafkaFailedError(str(error)) from None
-    except KafkaUnreachableError as error:
-        raise UnavailableError(str(error)) from None
+    found = await told(workers.look([where]))
+    if where not in found:
+        raise UnavailableError(f"Kafka does not say whether it has topic {where}; try again")
+    is_there = found[where] is not None
+    if not is_there and not part.is_active and not part.is_legacy:
+        # The broker asked may have been behind; Kafka's controller, which seals, never is.
+        is_there = any((await told(workers.seal_again(SegmentTopic(where, part.buckets))))[where])
     if is_there:
         raise PreconditionError(
             f"segment {part.descriptor} of {full_name(name)} is not lost: Kafka has its topic, "

@@ -21,19 +21,17 @@ from itertools import chain, starmap
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaException
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anabranch.broker.errors import UnavailableError
-from anabranch.broker.logging import get_logger
+from anabranch.broker.errors import OperationError
 from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.kafka_threads import told
 from anabranch.broker.topics.recurring import Recurring
 from anabranch.broker.topics.watches import OwnedTopics
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.admin import RETENTION
-from anabranch.channel.segments.seal_settings import SEAL
+from anabranch.channel.segments.seal_settings import seal_in
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.topic import ScalableTopic, TopicState
@@ -52,8 +50,6 @@ from anabranch.wire import clock
 _INTERVAL_S: Final = 5.0
 _AT_ONCE: Final = 500  # segments of one question
 _CONCERNS_MAX: Final = 20
-# An answer of Kafka's client is no fault of this node, whatever it is.
-_KAFKA: Final = (KafkaException, KafkaRefusedError, KafkaUnreachableError, UnavailableError)
 
 Key = tuple[str, int, int]  # topic, incarnation, segment
 
@@ -67,16 +63,16 @@ class _Looked(msgspec.Struct, frozen=True):
 
 
 def _parts(name: str, topic: ScalableTopic | None) -> Iterator[tuple[Key, SegmentInfo]]:
-    """The segments that an open topic has, but for those that are being sealed."""
+    """The segments that an open topic has, but for those that are being sealed, or opened."""
     if topic is None or not topic.is_open:
         return
     being_sealed = topic.parents if topic.state is TopicState.SEALING else ()
     for part in topic.segments:
-        if part.segment_id not in being_sealed:
+        if part.segment_id not in being_sealed and part is not topic.continued:
             yield (name, topic.incarnation, part.segment_id), part
 
 
-class SegmentLooks(Collector):
+class SegmentLooks(Recurring, Collector):
     """One node's looks, for use in its event loop. `lived_by`: settings that each segment has.
 
     `again_s`: seconds until a finding is looked at once more.
@@ -91,11 +87,9 @@ class SegmentLooks(Collector):
         lived_by: Mapping[str, str],
         now: Callable[[], float] = clock.now,
     ) -> None:
-        self._service = service
-        self._runtime = service.runtime
+        super().__init__(service, "segments were looked at", _INTERVAL_S, now)
         self._owned = owned
         self._lived_by = lived_by
-        self._now = now
         # True if a segment has today's retention from this node: before, it may have another one.
         self.is_retained: Callable[[str, str], bool] = lambda name, kafka_topic: False
         self._found: dict[Key, Findings] = {}
@@ -103,9 +97,6 @@ class SegmentLooks(Collector):
         self._ids: dict[Key, str] = {}  # of Kafka's topics, where the log has none
         self._strays: dict[Key, str] = {}
         self._suspects: set[Key] = set()  # of which it is read whether there are strays
-        self._recurring = Recurring(service, "segments were looked at", self._try, _INTERVAL_S, now)
-        self._why = ""  # the last look failed
-        self._log = get_logger(broker=self._runtime.core.me)
         self._runtime.worries.append(self._concerns)
 
     def of(self, name: str, incarnation: int, segment_id: int) -> list[str]:
@@ -130,10 +121,6 @@ class SegmentLooks(Collector):
         unknown.
         """
         return self._ends.get((name, incarnation, segment_id), ())
-
-    async def stop(self) -> None:
-        """Ends work under way."""
-        await self._recurring.stop()
 
     def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily(
@@ -167,14 +154,8 @@ class SegmentLooks(Collector):
         part = topic.segment(segment_id) if topic is not None else None
         return str(segment_id) if part is None else part.descriptor
 
-    async def _try(self) -> None:
-        try:
-            await self.round()
-            self._why = ""
-        except _KAFKA as error:
-            if self._why != str(error):
-                self._why = str(error)
-                self._log.warning("segments.not_looked_at", why=self._why)
+    def _tell(self, why: str, topic: str) -> None:
+        self._log.warning("segments.not_looked_at", why=why)
 
     async def round(self) -> None:
         """Looks at all segments that this node controls, and does what follows."""
@@ -187,23 +168,26 @@ class SegmentLooks(Collector):
             for key in known.keys() - keys:
                 del known[key]
         self._suspects &= keys
-        told = await self._look(mine)
-        news = [each for each in mine if told.get(each.key, {}).keys() - self._known(each.key)]
+        seen = await self._look(mine)
+        news = [each for each in mine if seen.get(each.key, {}).keys() - self._known(each.key)]
         if news:
             await asyncio.sleep(self.again_s)
             again = await self._look(news)
             for each in news:
                 if each.key in again:
-                    told[each.key] = again[each.key]
+                    seen[each.key] = again[each.key]
                 else:  # Kafka did not say: what was known stays
-                    del told[each.key]
+                    del seen[each.key]
         for each in mine:
-            if SegmentFinding.SEAL_GONE in told.get(each.key, {}) and await self._sealed(each):
-                del told[each.key][SegmentFinding.SEAL_GONE]
+            found = seen.get(each.key, {})
+            # A topic of an adopted one's name that others have made anew is theirs.
+            is_another = each.part.is_legacy and SegmentFinding.OTHER_TOPIC in found
+            if SegmentFinding.SEAL_GONE in found and not is_another and await self._sealed(each):
+                del seen[each.key][SegmentFinding.SEAL_GONE]
             if each.key in self._suspects:
                 await self._read_strays(each)
-            if each.key in told:
-                self._note(each, told[each.key])
+            if each.key in seen:
+                self._note(each, seen[each.key])
 
     def _known(self, key: Key) -> set[SegmentFinding]:
         return set(self._found.get(key, {}))
@@ -222,17 +206,17 @@ class SegmentLooks(Collector):
         """Returns the findings about each segment that Kafka tells of, and that is still what it
         was.
         """
-        told: dict[Key, dict[SegmentFinding, str]] = {}
+        seen: dict[Key, dict[SegmentFinding, str]] = {}
         for start in range(0, len(parts), _AT_ONCE):
             some = parts[start : start + _AT_ONCE]
             names = [each.kafka_topic for each in some]
-            found = await asyncio.wrap_future(self._service.workers.look(names))
+            found = await told(self._service.workers.look(names))
             topics = {name: self._runtime.view.topic(name) for name in {s.key[0] for s in some}}
             now = dict(chain.from_iterable(starmap(_parts, topics.items())))
             for each in some:
                 if each.kafka_topic in found and now.get(each.key) == each.part:
-                    told[each.key] = self._findings(each, found[each.kafka_topic])
-        return told
+                    seen[each.key] = self._findings(each, found[each.kafka_topic])
+        return seen
 
     def _findings(self, each: _Looked, found: KafkaTopic | None) -> dict[SegmentFinding, str]:
         if found is not None and not each.part.topic_id:
@@ -242,21 +226,22 @@ class SegmentLooks(Collector):
             return {}  # there was nothing to lose, and nobody looks for it
         ids = each.part.topic_id or self._ids.get(each.key, "")
         ends = each.part.end_offsets
-        settings = self._lived_by
+        settings = {} if each.part.is_legacy else self._lived_by
         if not self.is_retained(each.key[0], each.kafka_topic):
             settings = {name: at for name, at in settings.items() if name not in RETENTION}
-        right = Expected(each.part.buckets, sealed, SEAL, settings, ids, ends)
+        seal = seal_in(found.settings if found is not None else {})
+        right = Expected(each.part.buckets, sealed, seal, settings, ids, ends)
         return findings(right, found)
 
     async def _sealed(self, each: _Looked) -> bool:
         """Seals it again; False where Kafka does not do so now."""
-        topic = SegmentTopic(each.kafka_topic, each.part.buckets)
+        topic = SegmentTopic(each.kafka_topic, each.part.buckets, each.part.is_legacy)
         self._suspects.add(each.key)
         try:
-            await asyncio.wrap_future(self._service.workers.seal_again(topic))
-        except _KAFKA as error:
+            await told(self._service.workers.seal_again(topic))
+        except OperationError as error:
             self._log.warning(
-                "segment.not_sealed", topic=each.key[0], segment=each.key[2], why=str(error)
+                "segment.not_sealed", topic=each.key[0], segment=each.key[2], why=error.reason
             )
             return False
         self._log.warning("segment.sealed_again", topic=each.key[0], segment=each.key[2])
@@ -265,8 +250,8 @@ class SegmentLooks(Collector):
     async def _read_strays(self, each: _Looked) -> None:
         ends = each.part.end_offsets
         try:
-            found = await asyncio.wrap_future(self._service.workers.strays(each.kafka_topic, ends))
-        except _KAFKA:
+            found = await told(self._service.workers.strays(each.kafka_topic, ends))
+        except OperationError:
             return  # it is a suspect until Kafka tells
         self._suspects.discard(each.key)
         if found:

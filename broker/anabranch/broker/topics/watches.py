@@ -30,67 +30,6 @@ Mark = tuple[int, int, str, str]
 _AT_ONCE: Final = 500  # topics looked at before others have their turn
 
 
-class RoundRobin:
-    """A few of many names at a time, and all of them in turn."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._last = ""
-
-    def next(self, names: Iterable[str]) -> list[str]:
-        """Those that follow, by name, on the ones returned last; then again from the first."""
-        ordered = sorted(names)
-        place = bisect_right(ordered, self._last)
-        chosen = (ordered[place:] + ordered[:place])[: self._count]
-        if chosen:
-            self._last = chosen[-1]
-        return chosen
-
-
-class ControllerFinder:
-    """One search a topic, for as long as it is wanted, for use in the event loop."""
-
-    def __init__(self, access: TopicAccess) -> None:
-        self._access = access
-        self._runtime = access.runtime
-        self._turns = RoundRobin(_RESTLESS_MAX)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        access.service.tickers.append(self._ticked)
-
-    def seek(self, topic: str, wanted: Callable[[str], bool]) -> None:
-        """Returns at once; does nothing for a topic whose controller is known."""
-        if topic in self._tasks or self._access.controller_at(topic) is not None:
-            return
-        task = supervised(self._find(topic, wanted), "find controller")
-        self._tasks[topic] = task
-        task.add_done_callback(lambda _: self._tasks.pop(topic, None))
-
-    async def stop(self) -> None:
-        """Ends all searches."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _find(self, topic: str, wanted: Callable[[str], bool]) -> None:
-        while wanted(topic) and not self._runtime.ended.done():
-            with suppress(OperationError):
-                await self._access.find_controller(topic)
-                return
-            await asyncio.sleep(_AGAIN_S)
-
-    def _ticked(self) -> None:
-        """The leader looks after topics whose operation stopped because their bundle is free."""
-        if not self._runtime.has_lease or not self._runtime.core.is_leader():
-            return
-        for topic in self._turns.next(self._runtime.view.restless_topics()):
-            self.seek(topic, self._is_restless)
-
-    def _is_restless(self, name: str) -> bool:
-        topic = self._runtime.view.topic(name)
-        return topic is not None and topic.is_restless
-
-
 class WatchedTopic(msgspec.Struct, frozen=True):
     """A watcher's view: the topic (None: there is none) and its controller's address."""
 
@@ -108,22 +47,30 @@ class WatchedTopic(msgspec.Struct, frozen=True):
 
 
 class Watches:
-    """All watches of this node, for use in its event loop."""
+    """All watches of this node, for use in its event loop.
 
-    def __init__(self, access: TopicAccess, finder: ControllerFinder) -> None:
+    While a topic is watched, it has a controller, or one is looked for. The leader does the same
+    for topics whose operation stopped because their bundle is free.
+    """
+
+    def __init__(self, access: TopicAccess) -> None:
         self._access = access
-        self._finder = finder
         self._runtime = access.runtime
+        self._searches: dict[str, asyncio.Task[None]] = {}
+        self._last_restless = ""
         self._by_topic: dict[str, dict[Wake, None]] = {}
         self._by_namespace: dict[str, dict[str, int]] = {}  # topics, with their place on the ring
         self._generation = self._runtime.generation
         self.count = 0
         access.service.listeners.append(self._changed)
-        access.service.tickers.append(self._reached)
+        access.service.tickers.append(self._ticked)
 
-    def counts(self) -> dict[str, int]:
-        """Returns the number of watches of each watched topic."""
-        return {topic: len(wakes) for topic, wakes in self._by_topic.items()}
+    async def stop(self) -> None:
+        """Ends all searches for controllers."""
+        searches = list(self._searches.values())
+        for search in searches:
+            search.cancel()
+        await asyncio.gather(*searches, return_exceptions=True)
 
     def look(self, topic: str) -> WatchedTopic:
         """The topic as this node sees it."""
@@ -153,10 +100,7 @@ class Watches:
         self._access.namespace(topic)
 
     def add(self, topic: str, wake: Wake) -> None:
-        """`wake` is called after every change, in the event loop; it must be quick.
-
-        While the topic is watched, it has a controller, or one is looked for.
-        """
+        """`wake` is called after every change, in the event loop; it must be quick."""
         self._by_topic.setdefault(topic, {})[wake] = None
         home = self._by_namespace.setdefault(namespace_of(topic), {})
         home[topic] = topic_hash(full_name(topic))
@@ -198,8 +142,36 @@ class Watches:
                 wake()
             self._seek(topic)
 
+    # --- controllers --------------------------------------------------------------------
+
+    def _ticked(self) -> None:
+        self._reached()
+        if not self._runtime.has_lease or not self._runtime.core.is_leader():
+            return
+        names = sorted(self._runtime.view.restless_topics())
+        at = bisect_right(names, self._last_restless)  # all of them in turn, some in a tick
+        for topic in (names[at:] + names[:at])[:_RESTLESS_MAX]:
+            self._last_restless = topic
+            self._seek(topic)
+
     def _seek(self, topic: str) -> None:
-        self._finder.seek(topic, self._by_topic.__contains__)
+        """Looks for the topic's controller, if it is not known."""
+        if topic in self._searches or self._access.controller_at(topic) is not None:
+            return
+        search = supervised(self._find(topic), "find controller")
+        self._searches[topic] = search
+        search.add_done_callback(lambda _: self._searches.pop(topic, None))
+
+    async def _find(self, topic: str) -> None:
+        while self._is_wanted(topic) and not self._runtime.ended.done():
+            with suppress(OperationError):
+                await self._access.find_controller(topic)
+                return
+            await asyncio.sleep(_AGAIN_S)
+
+    def _is_wanted(self, name: str) -> bool:
+        topic = self._runtime.view.topic(name)
+        return name in self._by_topic or (topic is not None and topic.is_restless)
 
 
 class OwnedTopics:

@@ -7,9 +7,10 @@ until the deadline, and then is a KafkaUnreachableError.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from contextlib import contextmanager
+from typing import Any, Final
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
@@ -23,24 +24,14 @@ from confluent_kafka.admin import (
 
 from anabranch.channel.errors import KafkaAccessError, KafkaRefusedError
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.deadline import Deadline, asking_anew
 from anabranch.core.security.acls import Acl, AclDifference, AclResource
 
-# A node's rights on everything that begins with `topicPrefix`; docs/topics.md says the same.
-NODE_RIGHTS: Final[Mapping[AclResource, tuple[str, ...]]] = {
-    AclResource.TOPIC: (
-        *("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
-        *("READ", "WRITE", "DELETE"),
-    ),
-    AclResource.GROUP: ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "DELETE"),
-    AclResource.TRANSACTIONAL_ID: ("DESCRIBE", "WRITE"),
-}
-# On the cluster it needs this where Kafka's brokers are in racks, by which copies are placed.
-RACK_RIGHTS: Final = ("DESCRIBE_CONFIGS",)
-# And what it needs there where it makes the ACLs of what is granted (kafkaAclsEnabled).
-CLUSTER_RIGHTS: Final = ("ALTER", "DESCRIBE")
-
 _AT_ONCE: Final = 1_000  # in one request; Kafka takes 10,000
+_KINDS: Final[Mapping[AclResource, ResourceType]] = {
+    **{each: ResourceType[each] for each in AclResource if each is not AclResource.CLUSTER},
+    AclResource.CLUSTER: ResourceType.BROKER,  # librdkafka's word
+}
 _PATTERNS: Final = (ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED)
 _ALLOW: Final = AclPermissionType.ALLOW
 _RIGHTS: Final = (
@@ -48,25 +39,24 @@ _RIGHTS: Final = (
     "--add --cluster --operation Describe --operation Alter)"
 )
 
-_K = TypeVar("_K")
-
 
 class KafkaAcls:
-    """Asks and tells Kafka, from any thread."""
+    """Asks and tells Kafka, from any thread. `topic`: any that it may describe."""
 
-    def __init__(self, connection: KafkaConnection) -> None:
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
         self._connection = connection
         self._admin = connection.admin()
+        self._topic = topic
         self._changing = threading.Lock()
 
     def find(self, deadline_s: float) -> frozenset[Acl]:
-        """The rules that allow something, on topics, groups and transactional ids; anybody's."""
+        """The rules that allow something, on what AclResource names; anybody's."""
         deadline = self._deadline(deadline_s)
         doing = "to describe its ACLs"
         found: set[Acl] = set()
-        for kind in AclResource:
+        for kind, named in _KINDS.items():
             asked = AclBindingFilter(
-                ResourceType[kind],
+                named,
                 _ANY,
                 ResourcePatternType.ANY,
                 _ANY,
@@ -75,7 +65,8 @@ class KafkaAcls:
                 _ALLOW,
             )
             while True:
-                answer = self._answer(deadline, self._admin.describe_acls(asked), doing)
+                with _explained():
+                    answer = deadline.answer(self._admin.describe_acls(asked), doing)
                 if not isinstance(answer, KafkaError):
                     break
                 deadline.pause(doing)
@@ -93,73 +84,49 @@ class KafkaAcls:
         A failure does not keep the other steps from being done; the first failure is raised in the
         end.
         """
+        create, delete = self._admin.create_acls, self._admin.delete_acls
+        steps: Sequence[tuple[Sequence[Acl], Callable[[Acl], Any], Callable[..., Any], str]] = (
+            (change.missing, _binding, create, "to create an ACL,"),
+            (change.surplus, _exactly, delete, "to delete an ACL,"),
+        )
         failed: list[Exception] = []
         with self._changing:
-            for acls, step in ((change.missing, self._create), (change.surplus, self._delete)):
+            for acls, form, tell, doing in steps:
                 try:
-                    step(acls, self._deadline(deadline_s))
+                    self._carry_out(acls, form, tell, doing, self._deadline(deadline_s))
                 except Exception as error:  # noqa: BLE001 - raised below
                     failed = failed or [error]
         if failed:
             raise failed.pop()  # kept here, it would be a circle with this frame
 
-    # --- steps --------------------------------------------------------------------------
-
-    def _create(self, acls: Sequence[Acl], deadline: Deadline) -> None:
-        self._each(
-            {each: _binding(each) for each in acls},
-            lambda left: self._admin.create_acls(left),
-            "to create an ACL,",
-            deadline,
-        )
-
-    def _delete(self, acls: Sequence[Acl], deadline: Deadline) -> None:
-        self._each(
-            {each: _exactly(each) for each in acls},
-            lambda left: self._admin.delete_acls(left),
-            "to delete an ACL,",
-            deadline,
-        )
-
-    def _each(
+    def _carry_out(
         self,
-        told: Mapping[Acl, _K],
-        ask: Callable[[list[_K]], Mapping[_K, Future[Any]]],
+        acls: Sequence[Acl],
+        form: Callable[[Acl], Any],
+        tell: Callable[[list[Any]], Mapping[Any, Future[Any]]],
         doing: str,
         deadline: Deadline,
     ) -> None:
-        left: Collection[Acl] = list(told)
-        while left:
-            batch = list(left)[:_AT_ONCE]
-            futures = ask([told[each] for each in batch])
-            failed = set()
-            for each in batch:
-                answer = self._answer(deadline, futures[told[each]], f"{doing} {each}")
-                if isinstance(answer, KafkaError):
-                    failed.add(each)
-            done = set(batch) - failed
-            left = [each for each in left if each not in done]
-            if failed:
-                deadline.pause(doing)
+        def ask(left: list[Acl]) -> dict[Acl, Future[Any]]:
+            told = {each: form(each) for each in left}
+            futures = tell(list(told.values()))
+            return {each: futures[told[each]] for each in left}
 
-    def _answer(self, deadline: Deadline, future: Future[Any], doing: str) -> Any:
-        try:
-            answer = deadline.answer(future, doing)
-        except KafkaAccessError as error:
-            raise KafkaRefusedError(f"{error.refusal}. {_RIGHTS}") from None
-        if isinstance(answer, KafkaError) and answer.code() == KafkaError.SECURITY_DISABLED:
-            raise KafkaRefusedError(
-                f"Kafka at {self._connection.bootstrap_servers} refused {doing}: "
-                f"{answer.str().rstrip('.')}. It asks nobody for rights: set authorizer.class.name "
-                "on its brokers and controllers, or kafkaAclsEnabled=false here"
-            )
-        return answer
+        for start in range(0, len(acls), _AT_ONCE):
+            with _explained():
+                deadline.answer_all(acls[start : start + _AT_ONCE], ask, doing)
 
     def _deadline(self, seconds: float) -> Deadline:
-        def refresh() -> None:
-            self._admin.poll(0)  # it only says when asked that it is not let in
+        return Deadline(self._connection, seconds, asking_anew(self._admin, [self._topic]))
 
-        return Deadline(self._connection, seconds, refresh)
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Names the rights that only ACLs need."""
+    try:
+        yield
+    except KafkaAccessError as error:
+        raise KafkaRefusedError(f"{error.refusal}. {_RIGHTS}") from None
 
 
 _ANY: Final[Any] = None  # the types of the filter do not know it
@@ -178,7 +145,7 @@ def _acl(kind: AclResource, found: AclBinding) -> Acl:
 
 def _parts(acl: Acl) -> tuple[Any, ...]:
     return (
-        ResourceType[acl.resource],
+        _KINDS[acl.resource],
         acl.name,
         _PATTERNS[acl.is_prefix],
         acl.principal,

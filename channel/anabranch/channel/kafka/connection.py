@@ -14,13 +14,14 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
 
+from anabranch.access.errors import CredentialsError
+from anabranch.access.kafka_tokens import OAUTH_CB, TokenCache
 from anabranch.channel.errors import (
     BrokersForgottenError,
     KafkaRefusedError,
@@ -32,7 +33,10 @@ from anabranch.core.log_rate_limit import LibrdkafkaLogFilter
 
 _T = TypeVar("_T")
 
-_SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
+_SECURITY: Final = (
+    *("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https."),
+    *("client.id", "client.dns.lookup"),
+)
 _COMMON: Final[Mapping[str, Any]] = {
     "socket.nagle.disable": True,
     "socket.keepalive.enable": True,
@@ -128,26 +132,6 @@ _log.addHandler(logging.NullHandler())  # without a handler of its own Python wo
 _NO_DESCRIPTOR: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
 
 
-def read_properties(file: Path | None) -> dict[str, str]:
-    """Lines of the form `name=value`; `#` starts a comment line. Raises InvalidInputError."""
-    if file is None:
-        return {}
-    try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"kafkaPropertiesFile {file} cannot be read: {error}") from None
-    properties: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, sep, value = line.partition("=")
-        if not sep:
-            # The line itself may hold a password.
-            raise InvalidInputError(f"kafkaPropertiesFile {file}, line {number}, is not name=value")
-        properties[name.strip()] = value.strip()
-    return properties
-
-
 class _Broker(msgspec.Struct):
     source: str
 
@@ -212,10 +196,13 @@ class Refusals:
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):
-    """Bootstrap servers and librdkafka's security properties. Raises InvalidInputError."""
+    """Bootstrap servers and librdkafka's security properties, with the cache of their tokens
+    (`kafka_tokens.at`). Making a client blocks: it waits for a token, and confluent-kafka then
+    sleeps for a second. Raises InvalidInputError.
+    """
 
     bootstrap_servers: str
-    security: Mapping[str, str] = {}
+    security: Mapping[str, Any] = {}
     client_id: str = "anabranch"
     refusals: Refusals = msgspec.field(default_factory=Refusals)
 
@@ -223,7 +210,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         if not self.bootstrap_servers.strip():
             raise InvalidInputError("no bootstrap servers are given: name at least one host:port")
         for name in self.security:
-            if not name.startswith(_SECURITY):
+            if not name.startswith(_SECURITY) and name != OAUTH_CB:
                 raise InvalidInputError(
                     f"Kafka property {name!r} is not a security property: only those that start "
                     f"with {', '.join(_SECURITY)} can be set; all others are tuned by Anabranch"
@@ -284,6 +271,15 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             **self.security,
         }
         everything.pop(refused, None)
+        tokens = self.security.get(OAUTH_CB)
+        if isinstance(tokens, TokenCache):
+            try:
+                tokens.wait()
+            except CredentialsError as error:
+                raise KafkaUnreachableError(
+                    f"Kafka at {self.bootstrap_servers} wants a token: {error}"
+                ) from None
+            everything["error_cb"] = _explained(everything["error_cb"], tokens)
         try:
             return kind(everything, logger=_log)
         except KafkaException as error:
@@ -357,6 +353,18 @@ def close_consumer(consumer: Consumer, timeout_s: float = _CLOSE_S_MAX) -> None:
     closing.join(timeout_s)
     if closing.is_alive():
         _log.warning("HANG a consumer did not close within %s s; it is left behind", timeout_s)
+
+
+def _explained(
+    heard: Callable[[KafkaError], None], tokens: TokenCache
+) -> Callable[[KafkaError], None]:
+    """Returns a listener that is told why the provider of tokens fails."""
+
+    def told(error: KafkaError) -> None:
+        why = tokens.explained(error.str())
+        heard(error if why == error.str() else KafkaError(error.code(), why))
+
+    return told
 
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.errors import (
     KafkaAccessError,
@@ -19,10 +21,12 @@ from anabranch.channel.errors import (
 from anabranch.channel.kafka.connection import KafkaConnection
 
 _T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 
 _POLL_S_MIN: Final = 0.002  # oftener keeps Kafka from what is waited for
 _POLL_S_MAX: Final = 0.1
 _REFRESH_S: Final = 0.25
+_NAMES_S_MAX: Final = 0.5
 _POLL_SHARE: Final = 0.1  # so that what is noticed late is late by a twentieth on average
 
 _ACCESS: Final = frozenset(
@@ -57,12 +61,12 @@ class Deadline:
     """One deadline for many questions. `doing` says the unfinished step when it passes.
 
     `refresh` asks Kafka anew for its leaders, and is called now and then during a wait for an
-    answer. librdkafka waits for minutes for a Kafka broker that it once took for the controller,
-    even if the broker is gone.
+    answer (`asking_anew`). librdkafka waits for a Kafka broker that it once took for the
+    controller, even if the broker is gone, until its own next look for topics, 20 s.
     """
 
     def __init__(
-        self, connection: KafkaConnection, seconds: float, refresh: Callable[[], None]
+        self, connection: KafkaConnection, seconds: float, refresh: Callable[[], object]
     ) -> None:
         self._connection = connection
         self._refresh = refresh
@@ -81,12 +85,33 @@ class Deadline:
     def answer(self, future: Future[_T], doing: str) -> _T | KafkaError:
         """The result, or an error that may go away. Raises KafkaRefusedError for one that won't."""
         while True:
+            wait_s = min(self.left_s(doing), _REFRESH_S)
             try:
-                return future.result(min(self.left_s(doing), _REFRESH_S))
+                return future.result(wait_s)
             except FutureTimeoutError:
                 self._refresh()
             except KafkaException as error:
                 return self.passing(error.args[0], doing)
+
+    def answer_all(
+        self,
+        names: Collection[_K],
+        ask: Callable[[list[_K]], Mapping[_K, Future[Any]]],
+        doing: str,
+        fine: Collection[int] = (),
+    ) -> dict[_K, Any]:
+        """The answers by name. Asks again for those that failed otherwise than with a `fine`
+        error.
+        """
+        answers: dict[_K, Any] = {}
+        while left := [name for name in names if name not in answers]:
+            for name, future in ask(left).items():
+                answer = self.answer(future, f"{doing} {name}")
+                if not isinstance(answer, KafkaError) or answer.code() in fine:
+                    answers[name] = answer
+            if len(answers) < len(names):
+                self.pause(f"{doing} {left[0]}")
+        return answers
 
     def passing(self, error: KafkaError, doing: str) -> KafkaError:
         """The error itself if it may go away. Raises KafkaRefusedError if it won't."""
@@ -101,6 +126,23 @@ class Deadline:
         time.sleep(min(pause_s, self.left_s(doing)))
 
 
+def asking_anew(admin: AdminClient, topics: Iterable[str]) -> Callable[[], None]:
+    """Returns what has a client hear of the controller, of these topics' leaders, and of refusals.
+
+    Kafka names as its controller any broker that it does not miss yet, so a dead one for some
+    seconds. Any topic's name will do to hear of it. Without one librdkafka asks for all topics.
+    """
+    names = list(topics)
+
+    def ask() -> None:
+        admin.poll(0)  # a client that is not let in only says so when it is polled
+        for name in names:
+            with suppress(KafkaException):
+                admin.list_topics(name, timeout=_NAMES_S_MAX)
+
+    return ask
+
+
 def must_pass(error: KafkaError, doing: str, servers: str) -> None:
     """Raises the KafkaRefusedError for what trying again does not mend."""
     code, said = error.code(), error.str()
@@ -112,3 +154,9 @@ def must_pass(error: KafkaError, doing: str, servers: str) -> None:
         raise KafkaPolicyError(servers, doing, said)
     if code in _OTHERS:
         raise KafkaRefusedError(f"Kafka at {servers} refused {doing}: {said}")
+    if code == KafkaError.SECURITY_DISABLED:
+        raise KafkaRefusedError(
+            f"Kafka at {servers} refused {doing}: {said.rstrip('.')}. It asks nobody for rights: "
+            "set authorizer.class.name on its brokers and controllers, or kafkaAclsEnabled=false "
+            "here"
+        )

@@ -47,8 +47,10 @@ def await_known(
 
 
 def values_of(settings: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """The settings' values as texts, without librdkafka's other facts about them."""
-    return {name: str(entry.value) for name, entry in settings.items()}
+    """The settings' values, "" for one that is not set or not shown, without librdkafka's other
+    facts about them.
+    """
+    return {name: entry.value or "" for name, entry in settings.items()}
 
 
 def ask_broker(

@@ -7,16 +7,15 @@ have been lost already. The error names the topic, the setting and the remedy.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
 )
 from confluent_kafka.cimpl import NewTopic
@@ -24,22 +23,23 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.channel.errors import (
     KafkaRefusedError,
     KafkaTooOldError,
-    KafkaUnreachableError,
     WrongTopicError,
 )
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.deadline import must_pass
-from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.channel.kafka.deadline import Deadline, asking_anew
+from anabranch.channel.kafka.makes import Make, Proof, make_of
+from anabranch.channel.kafka.propagation import values_of
+from anabranch.core.errors import InvalidInputError
 
 _T = TypeVar("_T")
 
 _PREFIX: Final = re.compile(r"[-._A-Za-z0-9]{1,40}")
-_POLL_S: Final = 0.05
 RECORD_BYTES_MAX: Final = 8 << 20  # for a record or state; a topic of 65,536 segments takes 3 MB
 _AT_LEAST: Final = ("max.message.bytes",)  # settings that may be higher than asked for
-_KAFKA_OLDEST: Final = (4, 0)
+_KAFKA_OLDEST: Final = (3, 6)  # the first with the time bounds of segments' topics (KIP-937)
 # Kafka 4 no longer has this setting; before, it tells which release the brokers speak as.
 _OLD_KAFKA_SETTING: Final = "inter.broker.protocol.version"
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)")
 
 
 class Topics(msgspec.Struct, frozen=True):
@@ -134,36 +134,40 @@ def _wanted(topics: Topics) -> dict[str, _Wanted]:
 
 
 def ensure_topics(
-    connection: KafkaConnection, topics: Topics, settings: TopicSettings, deadline_s: float
+    connection: KafkaConnection,
+    topics: Topics,
+    settings: TopicSettings,
+    deadline_s: float,
+    unproven: Callable[[Make], None] = lambda make: None,
 ) -> list[str]:
     """Makes the topics that are missing and checks all; returns the names of those it made.
 
-    Several nodes may do this at once. Raises KafkaUnreachableError, KafkaTooOldError,
-    KafkaRefusedError or WrongTopicError.
+    `unproven` is told first of a Kafka on which no seal is proven. Several nodes may do this at
+    once. Raises KafkaUnreachableError, KafkaTooOldError, KafkaRefusedError or WrongTopicError.
     """
-    keeper = _Keeper(connection, time.monotonic() + deadline_s)
-    keeper.check_release()
+    keeper = _Keeper(connection, deadline_s, topics.wal)
+    _, make = keeper.check_release()
+    if make.seal is Proof.UNPROVEN:
+        unproven(make)
     wanted = _wanted(topics)
-    there = keeper.partitions(list(wanted))
+    there = keeper.partitions(wanted)
     made = [
         name
         for name, topic in wanted.items()
         if name not in there and keeper.create(name, topic, settings)
     ]
-    found = keeper.partitions(list(wanted))
-    while len(found) < len(wanted):
-        time.sleep(_POLL_S)  # metadata of what was just made spreads through the cluster
-        found = keeper.partitions(list(wanted))
-    configs = keeper.configs(list(wanted))
-    for name, topic in wanted.items():
-        check_topic(name, found[name], configs[name], topic.must, settings)
+    for name, replicas in keeper.all_partitions(wanted).items():
+        check_topic(name, replicas, keeper.config(name), wanted[name].must, settings)
     return made
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """A node's findings: the number of Kafka's brokers, sound topics, and those it would make."""
+    """A node's findings: the number of Kafka's brokers and their make, sound topics, and those it
+    would make.
+    """
 
     brokers: int
+    make: Make
     sound: list[str]
     missing: list[str]
 
@@ -175,22 +179,26 @@ def inspect_topics(
 
     Raises what that would raise.
     """
-    keeper = _Keeper(connection, time.monotonic() + deadline_s)
-    brokers = keeper.check_release()
+    keeper = _Keeper(connection, deadline_s, topics.wal)
+    brokers, make = keeper.check_release()
     wanted = _wanted(topics)
-    there = keeper.partitions(list(wanted))
-    configs = keeper.configs(list(there))
+    there = keeper.partitions(wanted)
     for name, replicas in there.items():
-        check_topic(name, replicas, configs[name], wanted[name].must, settings)
+        check_topic(name, replicas, keeper.config(name), wanted[name].must, settings)
     missing = [name for name in wanted if name not in there]
     for name in missing:
         keeper.create(name, wanted[name], settings, only_asked=True)
-    return Inspection(brokers, list(there), missing)
+    return Inspection(brokers, make, list(there), missing)
 
 
 def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
     """Counts Kafka's brokers. Raises KafkaUnreachableError, KafkaTooOldError or ..Refused."""
-    return _Keeper(connection, time.monotonic() + deadline_s).check_release()
+    return _Keeper(connection, deadline_s).check_release()[0]
+
+
+def exists(connection: KafkaConnection, topic: str, deadline_s: float) -> bool:
+    """Tells whether Kafka shows the topic. Raises KafkaUnreachableError or KafkaRefusedError."""
+    return topic in _Keeper(connection, deadline_s).partitions([topic])
 
 
 def topic_id(connection: KafkaConnection, topic: str, deadline_s: float) -> str:
@@ -198,7 +206,7 @@ def topic_id(connection: KafkaConnection, topic: str, deadline_s: float) -> str:
 
     Raises KafkaUnreachableError or KafkaRefusedError.
     """
-    return _Keeper(connection, time.monotonic() + deadline_s).topic_id(topic)
+    return _Keeper(connection, deadline_s).topic_id(topic)
 
 
 def check_topic(
@@ -245,53 +253,51 @@ def _wrong(name: str, setting: str, found: str, expected: str) -> str:
 
 
 def check_release(settings: Mapping[str, str], servers: str) -> None:
-    """Raises KafkaTooOldError if a broker's own settings are those of an old release."""
-    spoken = settings.get(_OLD_KAFKA_SETTING)
-    if spoken:
+    """Raises KafkaTooOldError if a broker's own settings are those of an old release.
+
+    One with ZooKeeper is as old: its brokers put a seal into force in no order that proves it.
+    """
+    spoken = settings.get(_OLD_KAFKA_SETTING, "")
+    release = _RELEASE.match(spoken)
+    if release is None:
+        return
+    too_old = tuple(map(int, release.groups())) < _KAFKA_OLDEST
+    if too_old or not settings.get("process.roles"):
         oldest = ".".join(map(str, _KAFKA_OLDEST))
         raise KafkaTooOldError(
-            f"Kafka at {servers} speaks as release {spoken.partition('-')[0]}; Anabranch needs "
-            f"{oldest} or newer: upgrade the brokers, or name others in bootstrapServers"
+            f"Kafka at {servers} speaks as release {spoken.partition('-')[0]}"
+            f"{'' if too_old else ' with ZooKeeper'}; Anabranch needs {oldest} or newer without "
+            "ZooKeeper: upgrade the brokers, or name others in bootstrapServers"
         )
 
 
 class _Keeper:
-    """Questions to and changes of a cluster's metadata, all before one deadline."""
+    """Questions to and changes of a cluster's metadata, all before one deadline.
 
-    def __init__(self, connection: KafkaConnection, deadline: float) -> None:
+    `topics`: one that it may describe, if it has to change something.
+    """
+
+    def __init__(self, connection: KafkaConnection, seconds: float, *topics: str) -> None:
         self._connection = connection
-        self._deadline = deadline
         self._admin: AdminClient = connection.admin()
+        self._deadline = Deadline(connection, seconds, asking_anew(self._admin, topics))
 
-    def _left_s(self, doing: str) -> float:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise self._unreachable(doing)
-        return left
+    def _answer(self, ask: Callable[[], Future[_T]], doing: str) -> _T:
+        """Asks until Kafka answers: not all of its nodes hear of a new topic at once."""
+        while isinstance(answer := self._deadline.answer(ask(), doing), KafkaError):
+            self._deadline.pause(doing)
+        return answer
 
-    def _unreachable(self, doing: str) -> KafkaUnreachableError:
-        self._admin.poll(0)  # it only says when asked that it is not let in
-        return self._connection.unreachable(doing)
-
-    def _explained(self, error: KafkaException, doing: str) -> AnabranchError:
-        self._admin.poll(0)
-        return self._connection.explained(error, doing)
-
-    def _answer(self, future: Future[_T], doing: str) -> _T:
+    def _metadata(self, doing: str) -> ClusterMetadata:
         try:
-            return future.result(self._left_s(doing))
-        except FutureTimeoutError:
-            raise self._unreachable(doing) from None
+            return self._admin.list_topics(timeout=self._deadline.left_s(doing))
         except KafkaException as error:
-            raise self._explained(error, doing) from None
+            self._admin.poll(0)
+            raise self._connection.explained(error, doing) from None
 
-    def partitions(self, names: list[str]) -> dict[str, list[int]]:
+    def partitions(self, names: Collection[str]) -> dict[str, list[int]]:
         """Returns the replica count of each partition of each topic that exists and can be used."""
-        doing = "to list topics"
-        try:
-            topics = self._admin.list_topics(timeout=self._left_s(doing)).topics
-        except KafkaException as error:
-            raise self._explained(error, doing) from None
+        topics = self._metadata("to list topics").topics
         return {
             name: [len(partition.replicas) for partition in topics[name].partitions.values()]
             for name in names
@@ -300,6 +306,12 @@ class _Keeper:
             and topics[name].partitions
             and all(partition.leader >= 0 for partition in topics[name].partitions.values())
         }
+
+    def all_partitions(self, names: Collection[str]) -> dict[str, list[int]]:
+        """Returns the same once all can be used: news of a new topic spreads by and by."""
+        while len(found := self.partitions(names)) < len(names):
+            self._deadline.pause("to find the topics that were made")
+        return found
 
     def create(
         self, name: str, topic: _Wanted, settings: TopicSettings, *, only_asked: bool = False
@@ -319,68 +331,47 @@ class _Keeper:
             },
         )
         doing = f"to create topic {name}"
-        asked = self._admin.create_topics([new], validate_only=only_asked)
-        future: Future[Any] = asked[name]
-        try:
-            future.result(self._left_s(doing))
-        except FutureTimeoutError:
-            raise self._unreachable(doing) from None
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+        while True:
+            asked = self._admin.create_topics([new], validate_only=only_asked)
+            answer = self._deadline.answer(asked[name], doing)
+            if not isinstance(answer, KafkaError):
+                return True
+            if answer.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            must_pass(error.args[0], doing, self._connection.bootstrap_servers)
-            raise self._explained(error, doing) from None
-        return True
+            self._deadline.pause(doing)
 
-    def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """The settings in force of each topic."""
-
-        def ask(name: str) -> Future[Mapping[str, Any]]:
-            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-            future: Future[Mapping[str, Any]] = self._admin.describe_configs([resource])[resource]
-            return future
-
-        return {name: _values(self._of_topic(name, ask)) for name in names}
+    def config(self, name: str) -> dict[str, str]:
+        """The settings in force of a topic."""
+        topic = ConfigResource(ConfigResource.Type.TOPIC, name)
+        return values_of(
+            self._answer(
+                lambda: self._admin.describe_configs([topic])[topic], f"to describe topic {name}"
+            )
+        )
 
     def topic_id(self, name: str) -> str:
         """Returns the topic's id as Kafka's own tools print it."""
-
-        def ask(name: str) -> Future[Any]:
-            found: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection([name]))
-            return found[name]
-
-        return str(self._of_topic(name, ask).topic_id)
-
-    def _of_topic(self, name: str, ask: Callable[[str], Future[_T]]) -> _T:
-        """The answer of a Kafka node that knows the topic: not all hear of a new one at once."""
+        asked = TopicCollection([name])
         doing = f"to describe topic {name}"
-        while True:
-            try:
-                return ask(name).result(self._left_s(doing))
-            except FutureTimeoutError:
-                raise self._unreachable(doing) from None
-            except KafkaException as error:
-                unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-                if not unknown or time.monotonic() + _POLL_S > self._deadline:
-                    raise self._explained(error, doing) from None
-            time.sleep(_POLL_S)
+        return str(self._answer(lambda: self._admin.describe_topics(asked)[name], doing).topic_id)
 
-    def check_release(self) -> int:
-        """Counts the brokers. Raises KafkaTooOldError, unless their settings are hidden."""
-        doing = "to say who is there"
-        try:
-            brokers = self._admin.list_topics(timeout=self._left_s(doing)).brokers
-        except KafkaException as error:
-            raise self._explained(error, doing) from None
+    def check_release(self) -> tuple[int, Make]:
+        """Counts the brokers and tells their make. Raises KafkaTooOldError, unless their settings
+        are hidden, and KafkaRefusedError for a make on which no seal holds.
+        """
+        found = self._metadata("to say who is there")
+        brokers = found.brokers
+        servers = self._connection.bootstrap_servers
+        hosts = [str(each.host) for each in brokers.values()]
+        make = make_of([*re.findall(r"[^\s,:/]+", servers), *hosts], str(found.cluster_id))
+        if make.seal is Proof.NONE:
+            raise KafkaRefusedError(f"Kafka at {servers} cannot be used: {make.told}")
         broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
-        future = self._admin.describe_configs([broker])[broker]
+        asked = self._admin.describe_configs([broker])[broker]
         try:
-            settings = _values(self._answer(future, "to describe a broker"))
+            answer = self._deadline.answer(asked, "to describe a broker")
         except KafkaRefusedError:
-            return len(brokers)
-        check_release(settings, self._connection.bootstrap_servers)
-        return len(brokers)
-
-
-def _values(entries: Mapping[str, Any]) -> dict[str, str]:
-    return {name: entry.value or "" for name, entry in entries.items()}
+            return len(brokers), make
+        if not isinstance(answer, KafkaError):
+            check_release(values_of(answer), servers)
+        return len(brokers), make

@@ -7,67 +7,40 @@ broker. Both are soft state (`soft_state`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
 
 from anabranch.channel.balance_records import BrokerLoadRecord, TopBundlesRecord
-from anabranch.channel.codec import (
-    broker_load_header,
-    decode_broker_load,
-    decode_top_bundles,
-    encode_broker_load,
-    encode_top_bundles,
-    top_bundles_header,
-)
+from anabranch.channel.codec import BROKER_LOADS, TOP_BUNDLES
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load.soft_state import Header, SoftStateTopic
-from anabranch.core.errors import InvalidInputError
-from anabranch.core.names import broker_id
+from anabranch.channel.load.soft_state import SoftStateTopic
+from anabranch.core.names import broker_id, is_valid
 
+_R = TypeVar("_R", bound=msgspec.Struct)
 BrokerLoadChange = tuple[str, BrokerLoadRecord | None]  # None: it was taken away
 TopBundlesChange = tuple[str, TopBundlesRecord | None]
 
 
-class KafkaBrokerLoads(SoftStateTopic[BrokerLoadRecord, BrokerLoadChange]):
-    """Brokers' loads: every node reads all, and writes its own; the leader takes away old ones."""
-
-    def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
-        super().__init__(connection, topics.broker_load, "broker_load")
-
-    def write(self, records: Mapping[str, BrokerLoadRecord | None]) -> None:
+class _ByBroker(SoftStateTopic[_R, tuple[str, _R | None]]):
+    def write(self, records: Mapping[str, _R | None]) -> None:
         """Has them written soon, by broker; None takes one away. Never blocks."""
         self.write_keys(records)
 
-    def _encoded(self, record: BrokerLoadRecord) -> tuple[bytes, Header]:
-        return encode_broker_load(record), broker_load_header(record)
-
-    def _decoded(self, key: str, value: bytes | None, written_ms: int) -> BrokerLoadChange | None:
-        if not _is_broker(key):
-            return None
-        return key, None if value is None else decode_broker_load(value)
+    def _change(self, key: str, record: _R | None, written_ms: int) -> tuple[str, _R | None] | None:
+        return (key, record) if is_valid(broker_id, key) else None
 
 
-class KafkaTopBundles(SoftStateTopic[TopBundlesRecord, TopBundlesChange]):
+class KafkaBrokerLoads(_ByBroker[BrokerLoadRecord]):
+    """Brokers' loads: every node reads all, and writes its own; the leader takes away old ones."""
+
+    def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
+        super().__init__(connection, topics.broker_load, "broker_load", BROKER_LOADS)
+
+
+class KafkaTopBundles(_ByBroker[TopBundlesRecord]):
     """Brokers' top bundles: every node writes its own, and only who leads sets `follows`."""
 
     def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
-        super().__init__(connection, topics.top_bundles, "top_bundles", follows=False)
-
-    def write(self, records: Mapping[str, TopBundlesRecord | None]) -> None:
-        """Has them written soon, by broker; None takes them away. Never blocks."""
-        self.write_keys(records)
-
-    def _encoded(self, record: TopBundlesRecord) -> tuple[bytes, Header]:
-        return encode_top_bundles(record), top_bundles_header(record)
-
-    def _decoded(self, key: str, value: bytes | None, written_ms: int) -> TopBundlesChange | None:
-        if not _is_broker(key):
-            return None
-        return key, None if value is None else decode_top_bundles(value)
-
-
-def _is_broker(key: str) -> bool:
-    try:
-        broker_id(key)
-    except InvalidInputError:
-        return False
-    return True
+        super().__init__(connection, topics.top_bundles, "top_bundles", TOP_BUNDLES, follows=False)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from anabranch.channel.codec import decode_load, encode_load, load_header
+from anabranch.channel.codec import LOADS
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load.soft_state import Header, SoftStateTopic
+from anabranch.channel.load.soft_state import SoftStateTopic
 from anabranch.core.autoscale.load import LoadRecord, SegmentLoad, load_key, parse_load_key
 
 
@@ -37,10 +37,6 @@ class LoadTable:
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, dict[int, SegmentLoad]]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
 
     def segments(self, topic: str, incarnation: int) -> Mapping[int, SegmentLoad]:
         """Returns the loads by segment id; a segment without a written load is not there."""
@@ -63,7 +59,6 @@ class LoadTable:
                 self._drop(place)
                 continue
             known = self._topics.setdefault(place.topic, {}).setdefault(place.incarnation, {})
-            self._count += place.segment_id not in known
             known[place.segment_id] = load
 
     def _drop(self, place: SegmentKey) -> None:
@@ -71,7 +66,6 @@ class LoadTable:
         segments = incarnations.get(place.incarnation, {})
         if segments.pop(place.segment_id, None) is None:
             return
-        self._count -= 1
         if not segments:
             del incarnations[place.incarnation]
         if not incarnations:
@@ -85,18 +79,14 @@ class KafkaLoads(SoftStateTopic[LoadRecord, LoadChange]):
     """
 
     def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
-        super().__init__(connection, topics.load, "load")
+        super().__init__(connection, topics.load, "load", LOADS)
 
     def write(self, loads: Mapping[SegmentKey, LoadRecord | None]) -> None:
         """Has the loads written soon; None takes one away. Never blocks; a newer one replaces."""
         self.write_keys({place.key: load for place, load in loads.items()})
 
-    def _encoded(self, record: LoadRecord) -> tuple[bytes, Header]:
-        return encode_load(record), load_header(record)
-
-    def _decoded(self, key: str, value: bytes | None, written_ms: int) -> LoadChange | None:
+    def _change(self, key: str, record: LoadRecord | None, written_ms: int) -> LoadChange | None:
         found = parse_load_key(key)
         if found is None:
             return None
-        load = None if value is None else decode_load(value).at(written_ms)
-        return SegmentKey(*found), load
+        return SegmentKey(*found), None if record is None else record.at(written_ms)

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final, Generic, TypeVar, cast
 
+import msgspec
 import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -23,16 +24,17 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicPartition,
 )
 
+from anabranch.channel.codec import SCHEMA_HEADER, decode_own
 from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer, is_passing
 from anabranch.channel.passed_over import PassedOver
+from anabranch.channel.registry import SchemaSet
 
-Header = tuple[str, str | bytes | None]
-
-_V = TypeVar("_V")  # the written type
+_V = TypeVar("_V", bound=msgspec.Struct)  # the written type
 _C = TypeVar("_C")  # the type that readers get
 
 _BATCH_MAX: Final = 2_000
@@ -52,31 +54,34 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
     """Reads everybody's records, and writes this node's. `write_keys` is for any thread, `poll` for
     one.
 
-    `event`: the first word of its log lines. `follows`: True if it is read. It may be turned on,
-    which reads all from the beginning, and off. Each takes effect at the next `poll`.
+    `event`: the first word of its log lines. `schemas`: those of its records. `follows`: True if
+    it is read. It may be turned on, which reads all from the beginning, and off. Each takes effect
+    at the next `poll`.
     """
 
     def __init__(
-        self, connection: KafkaConnection, topic: str, event: str, *, follows: bool = True
+        self,
+        connection: KafkaConnection,
+        topic: str,
+        event: str,
+        schemas: SchemaSet,
+        *,
+        follows: bool = True,
     ) -> None:
         self.follows = follows
         self.is_whole = False  # True once all that there was has been read
         self.written = 0
         self._topic = topic
         self._event = event
+        self._schemas = schemas
         self._passed_over = PassedOver(f"{event}.newer")  # records, those with a strange key too
         self._refusals: list[str] = []  # reasons of failed writes, since the last report
         self._lock = threading.Lock()  # guards the two below
         self._waiting: dict[str, _V | None] = {}
         self._under_way: set[str] = set()  # one of a key at a time, so that the newest is the last
-        self._producer = connection.producer(
-            is_polled=True,
-            enable_idempotence=False,
-            linger_ms=5,
-            delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
-            request_timeout_ms=_DELIVERY_TIMEOUT_MS,
-        )
         self._connection = connection
+        self._producer: Producer | None = None  # there is one from the first record on
+        self._wanted = threading.Event()  # it is
         self._consumer: Consumer | None = None  # there is one while the topic is followed
         self._next_offset = OFFSET_BEGINNING
 
@@ -98,13 +103,18 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
             self._waiting.update(records)
             while len(self._waiting) > _WAITING_MAX:
                 del self._waiting[next(iter(self._waiting))]
+        if records:
+            self._wanted.set()
 
     def poll(self, timeout_s: float) -> list[_C]:
         """Waits for records and returns as soon as there are some. Raises KafkaRefusedError."""
         self._follow()
         self._send()
         consumer = self._consumer
-        self._producer.poll(timeout_s if consumer is None else 0)
+        if self._producer is not None:
+            self._producer.poll(timeout_s if consumer is None else 0)
+        elif consumer is None:
+            self._wanted.wait(timeout_s)
         self._tell()
         first = None if consumer is None else consumer.poll(timeout_s)
         if consumer is None or first is None:
@@ -139,20 +149,14 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
     def close(self) -> None:
         """Ends the clients; no other call may be under way."""
         self._send()
-        self._producer.flush(_CLOSE_S_MAX)
+        if self._producer is not None:
+            self._producer.flush(_CLOSE_S_MAX)
         self._tell()
         self._follow_no_more()
 
     @abstractmethod
-    def _encoded(self, record: _V) -> tuple[bytes, Header]:
-        """The value, and the header that names its schema."""
-
-    @abstractmethod
-    def _decoded(self, key: str, value: bytes | None, written_ms: int) -> _C | None:
-        """The content of a record; None for one with a strange key.
-
-        Raises UnreadableError or NewerSchemaError.
-        """
+    def _change(self, key: str, record: _V | None, written_ms: int) -> _C | None:
+        """What a record says, None: its key says no more; None for a strange key."""
 
     def _follow(self) -> None:
         if self.follows is (self._consumer is not None):
@@ -193,14 +197,13 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
             raise KafkaRefusedError(f"{self._topic} cannot be read: {error.str()}")
 
     def _read(self, message: Message) -> _C | None:
-        key = message.key() or b""
+        key, value = message.key() or b"", message.value()
         try:
-            found = self._decoded(
-                key.decode(errors="replace"), message.value(), message.timestamp()[1]
-            )
+            record = None if value is None else decode_own(self._schemas, self._topic, value)
         except (UnreadableError, NewerSchemaError) as error:
             self._passed_over.note(error, key)
             return None
+        found = self._change(key.decode(errors="replace"), record, message.timestamp()[1])
         if found is None:
             self._passed_over.note(None, key)
         return found
@@ -226,14 +229,19 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
             with self._lock:
                 self._under_way.discard(key)
 
-        value, header = (None, None) if record is None else self._encoded(record)
+        self._producer = self._producer or self._connection.producer(
+            is_polled=True,
+            enable_idempotence=False,
+            linger_ms=5,
+            delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
+            request_timeout_ms=_DELIVERY_TIMEOUT_MS,
+        )
+        value, headers = None, list[tuple[str, str | bytes | None]]()
+        if record is not None:
+            value = self._schemas.encode(record)
+            headers.append((SCHEMA_HEADER, self._schemas.header(record)))
         self._producer.produce(
-            self._topic,
-            value,
-            key.encode(),
-            0,
-            headers=[] if header is None else [header],
-            on_delivery=delivered,
+            self._topic, value, key.encode(), 0, headers=headers, on_delivery=delivered
         )
 
     def _failed(self, key: str, record: _V | None, why: str) -> None:

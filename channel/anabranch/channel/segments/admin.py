@@ -7,7 +7,6 @@ until the deadline, and then is a KafkaUnreachableError. `sealing` says how a se
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -20,7 +19,6 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -33,18 +31,18 @@ from anabranch.channel.errors import (
     KafkaUnreachableError,
     SegmentExistsError,
 )
-from anabranch.channel.kafka.brokers import Racks, living
+from anabranch.channel.kafka.brokers import living
 from anabranch.channel.kafka.connection import COORDINATOR_S, KafkaConnection
-from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.deadline import Deadline, asking_anew
 from anabranch.channel.kafka.deletion import delete_nothing
 from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.looks import look, strays
-from anabranch.channel.segments.seal_settings import SEAL
+from anabranch.channel.segments.opening import must_open, open_again, own_settings
+from anabranch.channel.segments.seal_settings import BOUNDS, SEAL, STAMP, change, changed, is_sealed
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic, nothing
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
-from anabranch.core.topics.kafka_placement import Assignment, Placer, Room, allowed
 
 _TOPICS_AT_ONCE: Final = 2_000  # in one request
 # Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.
@@ -52,12 +50,11 @@ _RECORDS_AT_ONCE: Final = 9_000
 _RECORDS_OF_TOPIC: Final = 10  # settings included
 
 _CLUSTER_S: Final = 1.0  # then it is asked again who there is
-_NAMES_REFRESHED: Final = 2  # an operation has two parents at most
-_REFRESH_S_MAX: Final = 0.5
+_NAMES_REFRESHED: Final = 2  # each may take a moment of every pause
 
 _PAST_MS_MIN: Final = 86_400_000  # a message may wait for its producer that long
 
-_Answers = dict[str, Any]
+_NOT_THERE: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART,)
 
 
 class SegmentSettings(msgspec.Struct, frozen=True):
@@ -107,8 +104,6 @@ class SegmentAdmin:
         self._settings = settings
         self._admin = connection.admin()
         self._sealer = Sealer(connection, self._admin, views)
-        self._racks = Racks(self._admin)
-        self._placer = Placer()
 
     @property
     def told(self) -> frozenset[str]:
@@ -119,19 +114,16 @@ class SegmentAdmin:
         """Ends the clients; waits for a bounded time."""
         self._sealer.close()
 
-    def create(
-        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
-    ) -> None:
+    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
         """Makes the topics that are missing; returns when Kafka has written down that they exist.
 
-        One request makes all, or as many as Kafka takes in one. `room`: the known facts of Kafka's
-        brokers, which place new partitions; None leaves that to Kafka. Raises SegmentExistsError
-        for one that is there with another number of partitions, other KafkaRefusedErrors, or
+        One request makes all, or as many as Kafka takes in one. Raises SegmentExistsError for one
+        that is there with another number of partitions, other KafkaRefusedErrors, or
         KafkaUnreachableError.
         """
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
         for some in together(topics, _RECORDS_AT_ONCE, _RECORDS_OF_TOPIC):
-            there = self._create(some, room, deadline)
+            there = self._create(some, deadline)
             self._await_leaders([topic for topic in some if topic.name in there], deadline)
 
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
@@ -206,7 +198,12 @@ class SegmentAdmin:
             futures = self._admin.incremental_alter_configs([resource])
             return {found.name: future for found, future in futures.items()}
 
-        self._each([group], ask, "to set up share group", set(), deadline)
+        try:
+            deadline.answer_all([group], ask, "to set up share group")
+        except KafkaRefusedError as error:
+            if "Unknown resource type" not in str(error):
+                raise
+            raise KafkaRefusedError(f"{error}: queues need Kafka 4.2 or newer") from None
 
     def _living(self, name: str, deadline: Deadline, doing: str) -> set[int] | None:
         """The brokers that live; None if Kafka cannot say now. `name`: see `living`."""
@@ -229,7 +226,47 @@ class SegmentAdmin:
         and sealing again goes on.
         """
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
+        if legacy := [topic.name for topic in topics if topic.is_legacy]:
+            self._bound(legacy, deadline)
         return self._sealer.seal(topics, deadline, meanwhile)
+
+    def own_settings(self, topic: str, deadline_s: float) -> dict[str, str]:
+        """The topic's own values of the settings that a seal replaces. Raises as `seal`."""
+        return own_settings(self._admin, topic, self._deadline(deadline_s, [topic]))
+
+    def must_open(self, topic: str, own: Mapping[str, str], deadline_s: float) -> None:
+        """Raises KafkaRefusedError if Kafka would not let `open_again` do its work."""
+        must_open(self._admin, topic, own, self._deadline(deadline_s, [topic]))
+
+    def open_again(self, topic: str, own: Mapping[str, str], deadline_s: float) -> None:
+        """Lets a sealed topic take appends again, by these own settings. Raises as `seal`."""
+        deadline = self._deadline(deadline_s, [topic])
+        living = partial(self._living, topic, deadline, f"to open topic {topic} again")
+        open_again(self._admin, topic, own, living, deadline)
+
+    def _bound(self, names: Sequence[str], deadline: Deadline) -> None:
+        """Has every broker refuse time-stamps in the far future: other people's topics take them.
+
+        A topic that is sealed has that, and one that is gone takes nothing. Raises as `seal`.
+        """
+        doing = f"to bound the time-stamps of topic {names[0]}"
+        seen = self.look(names, deadline.left_s(doing))
+        left = [n for n in names if (at := seen.get(n)) is None or not is_sealed(at.settings)]
+        for settings in BOUNDS:
+            known = partial(_is_bounded, settings[STAMP])
+            ask = partial(change, self._admin, settings)
+            gone = changed(ask(left) if left else {}, ask, deadline)
+            left = [name for name in left if name not in gone]
+            if not left:
+                return
+            await_known(
+                self._admin,
+                [ConfigResource(ConfigResource.Type.TOPIC, name) for name in left],
+                known,
+                partial(self._living, left[0], deadline, doing),
+                deadline,
+                doing,
+            )
 
     def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
         """Kafka's state of these topics; None for one that it does not have. The answer lacks a
@@ -264,26 +301,16 @@ class SegmentAdmin:
             return {found.name: future for found, future in futures.items()}
 
         for start in range(0, len(names), _TOPICS_AT_ONCE):
-            self._each(
-                names[start : start + _TOPICS_AT_ONCE],
-                ask,
-                "to set the retention of topic",
-                {KafkaError.UNKNOWN_TOPIC_OR_PART},
-                deadline,
-            )
+            some = names[start : start + _TOPICS_AT_ONCE]
+            deadline.answer_all(some, ask, "to set the retention of topic", _NOT_THERE)
 
     def delete(self, topics: Iterable[str], deadline_s: float) -> None:
         """Deletes the topics that are there."""
         names = list(topics)
         deadline = self._deadline(deadline_s, names)
         for start in range(0, len(names), _TOPICS_AT_ONCE):
-            self._each(
-                names[start : start + _TOPICS_AT_ONCE],
-                lambda left: self._admin.delete_topics(list(left)),
-                "to delete topic",
-                {KafkaError.UNKNOWN_TOPIC_OR_PART},
-                deadline,
-            )
+            some = names[start : start + _TOPICS_AT_ONCE]
+            deadline.answer_all(some, self._admin.delete_topics, "to delete topic", _NOT_THERE)
 
     def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]:
         """Deletes the groups that are there; returns those that still have members.
@@ -293,13 +320,12 @@ class SegmentAdmin:
         names = list(groups)
         # A client of its own: it ends with its open requests, long before their time is over.
         admin = self._connection.admin()
-        deadline = Deadline(self._connection, deadline_s, partial(_notice, admin))
-        answers = self._each(
+        deadline = Deadline(self._connection, deadline_s, asking_anew(admin, ()))
+        answers = deadline.answer_all(
             names,
-            lambda left: admin.delete_consumer_groups(list(left), request_timeout=COORDINATOR_S),
+            lambda left: admin.delete_consumer_groups(left, request_timeout=COORDINATOR_S),
             "to delete group",
-            {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP},
-            deadline,
+            (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP),
         )
         return [
             group
@@ -310,100 +336,21 @@ class SegmentAdmin:
     # --- steps --------------------------------------------------------------------------
 
     def _deadline(self, seconds: float, names: Sequence[str]) -> Deadline:
-        def refresh() -> None:
-            # Any name tells the controller; a sealed topic's name also tells its leader.
-            _notice(self._admin)
-            for name in names[:_NAMES_REFRESHED]:
-                with contextlib.suppress(KafkaException):
-                    self._admin.list_topics(name, timeout=_REFRESH_S_MAX)
-
+        refresh = asking_anew(self._admin, names[:_NAMES_REFRESHED])
         return Deadline(self._connection, seconds, refresh)
 
-    def _each(
-        self,
-        names: Collection[str],
-        ask: Callable[[Collection[str]], Mapping[str, Future[Any]]],
-        doing: str,
-        fine: set[int],
-        deadline: Deadline,
-    ) -> _Answers:
-        """Asks again for those names that failed otherwise than with a `fine` error."""
-        answers: _Answers = {}
-        left = list(names)
-        while left:
-            for name, future in ask(left).items():
-                answer = deadline.answer(future, f"{doing} {name}")
-                if not isinstance(answer, KafkaError) or answer.code() in fine:
-                    answers[name] = answer
-            left = [name for name in left if name not in answers]
-            if left:
-                deadline.pause(f"{doing} {left[0]}")
-        return answers
-
-    def _create(
-        self, topics: Sequence[SegmentTopic], room: Room | None, deadline: Deadline
-    ) -> set[str]:
+    def _create(self, topics: Sequence[SegmentTopic], deadline: Deadline) -> set[str]:
         """The topics that were there already, from an earlier attempt or from elsewhere."""
         partitions = {topic.name: topic.partitions for topic in topics}
 
         def ask(left: Collection[str]) -> dict[str, Future[None]]:
-            # Placed anew at each try: a broker may have died since the one before.
-            wanted = {name: partitions[name] for name in left}
-            placed = self._placed(wanted, room, deadline) if room is not None else {}
-            new = [self._new(name, count, placed.get(name)) for name, count in wanted.items()]
+            new = [new_topic(self._settings, name, partitions[name]) for name in left]
             return self._admin.create_topics(new)
 
-        answers = self._each(
-            partitions, ask, "to create topic", {KafkaError.TOPIC_ALREADY_EXISTS}, deadline
+        answers = deadline.answer_all(
+            partitions, ask, "to create topic", (KafkaError.TOPIC_ALREADY_EXISTS,)
         )
         return {name for name, answer in answers.items() if isinstance(answer, KafkaError)}
-
-    def _placed(
-        self, topics: Mapping[str, int], room: Room, deadline: Deadline
-    ) -> dict[str, Assignment]:
-        """The brokers for the topics; empty if Kafka is to choose them.
-
-        Kafka knows best what to do if fewer brokers live than there are to be copies.
-        """
-        copies = self._settings.replication_factor
-        name = next(iter(topics))
-        doing = f"to learn which brokers live, for topic {name}"
-        while (live := self._living(name, deadline, doing)) is None:
-            deadline.pause(doing)
-        racks = {each.broker_id: each.rack for each in room.brokers if each.broker_id in live}
-        if len(live) == 1:
-            racks = dict.fromkeys(live, "")
-        elif strange := live - racks.keys():  # the survey did not see them
-            racks |= self._racks.ask(strange, min(deadline.left_s(doing), _CLUSTER_S))
-        brokers = allowed(room, racks, copies)
-        if len(racks) == 1 or len(brokers) < copies:
-            return {}
-        return self._placer.place(room, brokers, topics, copies)
-
-    def _new(self, name: str, partitions: int, placed: Assignment | None) -> NewTopic:
-        """`placed`: None for where Kafka likes."""
-        settings = self._settings
-        where: dict[str, Any] = {"replication_factor": settings.replication_factor}
-        if placed is not None:
-            where = {"replica_assignment": [list(replicas) for replicas in placed]}
-        kept = {}
-        if settings.oldest_ms >= 0:
-            # Event time would have it deleted at once: better that Kafka refuses it.
-            oldest_ms = max(settings.oldest_ms, _PAST_MS_MIN)
-            kept = {"message.timestamp.before.max.ms": str(oldest_ms)}
-        return NewTopic(
-            name,
-            num_partitions=partitions,
-            **where,
-            config={
-                **lived_by(settings),
-                "max.message.bytes": str(settings.max_message_bytes),
-                "min.insync.replicas": str(settings.min_insync_replicas),
-                "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
-                "unclean.leader.election.enable": "false",
-                **kept,
-            },
-        )
 
     def _await_leaders(self, topics: Sequence[SegmentTopic], deadline: Deadline) -> None:
         waiting = {topic.name: topic.partitions for topic in topics}
@@ -420,6 +367,28 @@ class SegmentAdmin:
                     del waiting[name]
             if waiting:
                 deadline.pause(doing)
+
+
+def new_topic(settings: SegmentSettings, name: str, partitions: int) -> NewTopic:
+    """Returns a segment's topic as it is asked for."""
+    kept = {}
+    if settings.oldest_ms >= 0:
+        # Event time would have it deleted at once: better that Kafka refuses it.
+        oldest_ms = max(settings.oldest_ms, _PAST_MS_MIN)
+        kept = {"message.timestamp.before.max.ms": str(oldest_ms)}
+    return NewTopic(
+        name,
+        num_partitions=partitions,
+        replication_factor=settings.replication_factor,
+        config={
+            **lived_by(settings),
+            "max.message.bytes": str(settings.max_message_bytes),
+            "min.insync.replicas": str(settings.min_insync_replicas),
+            "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
+            "unclean.leader.election.enable": "false",
+            **kept,
+        },
+    )
 
 
 def together(
@@ -442,6 +411,5 @@ def together(
         yield run
 
 
-def _notice(admin: AdminClient) -> None:
-    """A client that is not let in only says so when it is asked."""
-    admin.poll(0)
+def _is_bounded(bound: str, _broker: int, _topic: str, found: Mapping[str, str]) -> bool:
+    return found.get(STAMP) == bound

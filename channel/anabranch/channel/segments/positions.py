@@ -10,7 +10,6 @@ question for positions (`list_consumer_group_offsets`) ends the process with lib
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from confluent_kafka import (
 
 from anabranch.channel.kafka.brokers import living
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
-from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.deadline import Deadline, asking_anew
 from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.offsets import PartitionOffsets, Place
 from anabranch.channel.segments.transactions import StableEnds
@@ -34,7 +33,6 @@ _AT_ONCE: Final = 2_000  # partitions of one request
 _NOT_THERE: Final = KafkaError.OFFSET_OUT_OF_RANGE
 _UNUSED: Final = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 _CLOSE_S: Final = 2.0
-_REFRESH_S: Final = 0.5
 _TRY_S_MIN: Final = 0.5
 _BROKERS_S: Final = 2.0
 
@@ -168,7 +166,7 @@ class GroupPositions:
 
     def has_members(self, group: str, deadline_s: float) -> bool:
         """Tells whether it has a member of any kind. Raises the errors of `offsets`."""
-        states = self._states(self._deadline(deadline_s, []))
+        states = self._states(self._deadline(deadline_s, []), is_whole=True)
         return states.get(group, ConsumerGroupState.EMPTY) not in _UNUSED
 
     def brokers(self, name: str, deadline_s: float) -> list[tuple[str, int]]:
@@ -194,20 +192,19 @@ class GroupPositions:
             group for group, state in states.items() if group.startswith(head) and state in _UNUSED
         ]
 
-    def _states(self, deadline: Deadline) -> dict[str, ConsumerGroupState]:
+    def _states(
+        self, deadline: Deadline, *, is_whole: bool = False
+    ) -> dict[str, ConsumerGroupState]:
         doing = "to list groups"
         while True:
             answer = deadline.answer(self._admin.list_consumer_groups(), doing)
-            if not isinstance(answer, KafkaError):
+            # A coordinator that does not answer may have groups that are read just now.
+            if not isinstance(answer, KafkaError) and not (is_whole and answer.errors):
                 return {each.group_id: each.state for each in answer.valid}
             deadline.pause(doing)
 
     def _deadline(self, deadline_s: float, places: Sequence[Place]) -> Deadline:
-        def refresh() -> None:
-            for topic, _ in places[:1]:
-                with suppress(KafkaException):
-                    self._admin.list_topics(topic, timeout=_REFRESH_S)
-
+        refresh = asking_anew(self._admin, [topic for topic, _ in places[:1]])
         return Deadline(self._connection, deadline_s, refresh)
 
     def _answered(

@@ -71,9 +71,9 @@ from anabranch.channel.segments.copies import (
 )
 from anabranch.channel.segments.seal_settings import (
     LIMIT,
-    SEALED,
     STAMP,
     Changes,
+    SealForm,
     change,
     changed,
 )
@@ -93,10 +93,11 @@ _Look = Future[Answers]
 
 
 class SegmentTopic(msgspec.Struct, frozen=True):
-    """A segment's Kafka topic and how many partitions it has."""
+    """A segment's Kafka topic and how many partitions it has. `is_legacy`: others have made it."""
 
     name: str
     partitions: int
+    is_legacy: bool = False
 
 
 def nothing() -> None:
@@ -114,6 +115,7 @@ class Sealer:
     ) -> None:
         self._admin = admin
         self._views = views
+        self._form = SealForm(admin)
         # Without sequence numbers, so that refusals leave nothing behind, and for the leader alone.
         self._producer: Producer = connection.producer(
             enable_idempotence=False, acks=1, message_send_max_retries=0, message_timeout_ms=5_000
@@ -144,11 +146,12 @@ class Sealer:
         names = [topic.name for topic in topics]
         self._led.clear()
         self._epochs = {}
-        changes = change(self._admin, names, SEALED)
-        self._get_acquainted(names, deadline)
+        self._get_acquainted(names[1:], deadline)  # appends go on meanwhile
+        changes = self._form.begin(names)
+        self._get_acquainted(names[:1], deadline)
         meanwhile()
         found = self._copies(names, deadline)
-        gone = changed(self._admin, changes, SEALED, deadline)
+        gone = self._form.end(names, changes, deadline)
         there = [name for name in names if name not in gone]
         gone_since, copies = self._await_copies(there, found, deadline)
         gone |= gone_since
@@ -205,6 +208,10 @@ class Sealer:
         obedience = Obedience()
         changes: Changes = {}  # of the newest stamp, until they are answered
         stamp: dict[str, str] = {}
+
+        def write_stamp(names: Sequence[str]) -> Changes:
+            return change(self._admin, stamp, names)
+
         while left:
             doing = f"to wait until every Kafka broker has sealed topic {left[0]}"
             is_asked = not there or obedience.of(there, left)
@@ -215,16 +222,16 @@ class Sealer:
                 continue
             if not there or (is_asked and obedience.of(there, left)):
                 # There are no copies, or all that have one now had obeyed before that was asked.
-                return gone | changed(self._admin, changes, stamp, deadline), there
+                return gone | changed(changes, write_stamp, deadline), there
             if not changes and obedience.needs_stamp:
                 stamp = {STAMP: obedience.stamped(FUTURE_MS_MAX + 1 + secrets.randbelow(_STAMPS))}
-                changes = change(self._admin, left, stamp)
+                changes = write_stamp(left)
             shown = what_is_shown(self._views, self._admin, there, left, _SHOWN, deadline, doing)
             if not obedience.take(shown):
                 there = None
                 deadline.pause(doing)
             if all(future.done() for future in changes.values()):
-                gone |= changed(self._admin, changes, stamp, deadline)
+                gone |= changed(changes, write_stamp, deadline)
                 left = [name for name in left if name not in gone]
                 changes = {}
         return gone, {}

@@ -6,13 +6,9 @@ calls that the end. Kafka's own `kafka-transactions.sh` tells whose it is, and c
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import closing
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import (
@@ -22,8 +18,6 @@ from anabranch.channel.kafka.offsets import (
     PartitionOffsets,
     Place,
 )
-from anabranch.channel.kafka.propagation import values_of
-from anabranch.channel.segments.seal_settings import is_sealed
 
 _ASKING = "to look for open transactions"
 
@@ -49,34 +43,6 @@ class StableEnds:
         return {place: start for place, start in starts.items() if start < ends[place]}
 
 
-def held_in_sealed(
-    connection: KafkaConnection, admin: AdminClient, head: str, deadline_s: float
-) -> dict[Place, int]:
-    """Returns those of all sealed segments whose Kafka topics begin so; else as `StableEnds.held`.
-
-    Transactions come and go in segments that take messages. So Kafka is asked only about segments
-    with an open one whether they are sealed.
-    """
-    deadline = time.monotonic() + deadline_s
-    try:
-        topics = admin.list_topics(timeout=deadline_s).topics
-    except KafkaException as error:
-        raise connection.explained(error, _ASKING) from None
-    places = [
-        (name, number)
-        for name, topic in topics.items()
-        if name.startswith(head)
-        for number in topic.partitions
-    ]
-    with closing(PartitionOffsets(connection)) as asked:
-        told = asked.ask(places, LATEST, _left_s(deadline))
-    ends = _offsets(connection, told)
-    with closing(StableEnds(connection)) as stable:
-        held = stable.held(ends, _left_s(deadline))
-    sealed = _sealed(connection, admin, {topic for topic, _ in held}, deadline)
-    return {place: start for place, start in held.items() if place[0] in sealed}
-
-
 def _offsets(connection: KafkaConnection, told: Answers) -> dict[Place, int]:
     """The offsets of partitions that are there. Raises as `StableEnds.held`."""
     found = {}
@@ -86,25 +52,3 @@ def _offsets(connection: KafkaConnection, told: Answers) -> dict[Place, int]:
         elif each.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise connection.explained(KafkaException(each), _ASKING)
     return found
-
-
-def _sealed(
-    connection: KafkaConnection, admin: AdminClient, topics: Collection[str], deadline: float
-) -> set[str]:
-    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-    told = admin.describe_configs(asked) if asked else {}
-    doing = "to tell which segments are sealed"
-    try:
-        return {
-            each.name
-            for each in asked
-            if is_sealed(values_of(told[each].result(_left_s(deadline))))
-        }
-    except FutureTimeoutError:
-        raise connection.unreachable(doing) from None
-    except KafkaException as error:
-        raise connection.explained(error, doing) from None
-
-
-def _left_s(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())

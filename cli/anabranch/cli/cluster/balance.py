@@ -7,64 +7,28 @@ from typing import Final
 
 import click
 
-from anabranch.admin import BalanceOutlook, BrokerLoadStats, CycleStats, ExchangeStats
-from anabranch.cli.shared.api import connect, json_option, url_option
-from anabranch.cli.shared.output import table, write_json
+from anabranch.admin import Admin, BalanceOutlook, BrokerLoadStats, CycleStats, ExchangeStats
+from anabranch.cli.shared.api import answers
+from anabranch.cli.shared.command import LazyGroup
+from anabranch.cli.shared.output import table
 from anabranch.cli.topics.words import count_of
 from anabranch.core.autoscale.load import rate_in_words
 
-_HISTORY: Final = "history"
+# It reads the log itself, by the packages of a node.
+_LAZY: Final = {
+    "history": (
+        "cli.cluster.balance_history",
+        "List what the balancer moved and split, with reasons.",
+    )
+}
 
 
-class _Balance(click.Group):
-    """`history` reads the log itself: it needs the packages of a node, and its module is imported
-    for those alone who run it.
-    """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands, _HISTORY]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != _HISTORY:
-            return super().get_command(ctx, cmd_name)
-        from anabranch.cli.cluster.balance_history import history
-
-        return history
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        known = [(name, each.get_short_help_str(70)) for name, each in self.commands.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [*known, (_HISTORY, "List what the balancer moved and split, with reasons.")]
-            )
-
-
-@click.group(cls=_Balance, epilog="Example: anabranch balance show")
+@click.group(cls=LazyGroup, modules=_LAZY)
 def balance() -> None:
-    """The load balancer: its loads, its next step and its past ones."""
+    """The load balancer: its loads, its next step and its past ones.
 
-
-@balance.command(epilog="Example: anabranch balance show")
-@url_option
-@json_option
-def show(url: str, as_json: bool) -> None:
-    """Show loads, their deviation, and the next cycle's moves.
-
-    Brokers report these loads themselves. LOAD is the average that decides; 1 means all of a
-    resource. MOVABLE counts the bundles that a broker has reported, the highest ones. If the next
-    cycle moves nothing, or no more, the output tells the reason, and the setting that it hangs on.
+    Example: anabranch balance show
     """
-    found = connect(url).balance.get_outlook()
-    if as_json:
-        write_json(found)
-        return
-    head = ("BROKER", "LOAD", "BYTES/S", "MSG/S", "BUNDLES", "TOPICS", "MOVABLE", "MEASURED")
-    table(head, [_broker(each, found.at_millis) for each in found.brokers])
-    for each in found.brokers:
-        if each.ignored:
-            click.echo(f"the load of {each.broker_id} takes no part: {each.ignored}")
-    click.echo()
-    _tell(found)
 
 
 def _broker(each: BrokerLoadStats, at_ms: int) -> tuple[str, ...]:
@@ -84,7 +48,13 @@ def _broker(each: BrokerLoadStats, at_ms: int) -> tuple[str, ...]:
 
 
 def _tell(found: BalanceOutlook) -> None:
-    """Says how loads differ, and tells of the next cycle."""
+    """Shows the loads, says how they differ, and tells of the next cycle."""
+    head = ("BROKER", "LOAD", "BYTES/S", "MSG/S", "BUNDLES", "TOPICS", "MOVABLE", "MEASURED")
+    table(head, [_broker(each, found.at_millis) for each in found.brokers])
+    for each in found.brokers:
+        if each.ignored:
+            click.echo(f"the load of {each.broker_id} takes no part: {each.ignored}")
+    click.echo()
     if found.average is None or found.deviation is None:
         click.echo("no load takes part")
     else:
@@ -168,3 +138,17 @@ def _text(value: bool | float | str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.15g}" if isinstance(value, int | float) else value or "nothing"
+
+
+@balance.command()
+@answers(_tell)
+def show(admin: Admin) -> BalanceOutlook:
+    """Show loads, their deviation, and the next cycle's moves.
+
+    Brokers report these loads themselves. LOAD is the average that decides; 1 means all of a
+    resource. MOVABLE counts the bundles that a broker has reported, the highest ones. If the next
+    cycle moves nothing, or no more, the output tells the reason, and the setting that it hangs on.
+
+    Example: anabranch balance show
+    """
+    return admin.balance.get_outlook()

@@ -14,13 +14,13 @@ import msgspec
 
 from anabranch.broker.node.startup import connect
 from anabranch.broker.settings import Settings
-from anabranch.broker.snapshots.replayed import state_before
-from anabranch.channel.kafka.connection import KAFKA_S_MAX, close_consumer
-from anabranch.channel.kafka.topics import Topics, check_kafka
+from anabranch.broker.snapshots.replayed import log_bounds, state_before
+from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry, read_until
-from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
+from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.cli.shared.api import json_lines_option
 from anabranch.cli.shared.command import CommandGroup
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.flags import setting_flags, settings_of
 from anabranch.cli.shared.terminal import escaped
 from anabranch.cli.topics.words import count_of
@@ -77,7 +77,7 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         pass  # the way to end it
-    return 0
+    return ExitStatus.DONE
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -93,12 +93,7 @@ def lines(settings: Settings, start: str | None, *, follow: bool) -> Iterator[Lo
     """The log from an offset or `end`, to its end or for ever; notes on it go to standard error."""
     connection = connect(settings)
     topics = Topics(settings.topic_prefix)
-    check_kafka(connection, KAFKA_S_MAX)  # a consumer does not hear that it is not let in
-    probe = connection.consumer()
-    try:
-        first, end = offsets(connection, probe, topics.wal, KAFKA_S_MAX)
-    finally:
-        close_consumer(probe)
+    first, end = log_bounds(connection, topics)
     replica = state_before(connection, topics, first)
     begin, notes = shown_from(start, first, replica.next_offset, end)
     for note in notes:

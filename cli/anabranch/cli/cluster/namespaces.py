@@ -26,15 +26,6 @@ _ALGORITHMS: Final = (
 )
 _namespace = click.argument("namespace")
 _bundle = click.argument("bundle")
-_at = click.option(
-    "--at",
-    "positions",
-    type=int,
-    multiple=True,
-    metavar="POSITION",
-    help="Position to cut at, on the ring of 32 bits; may be repeated. In halves if left.",
-)
-_unload = click.option("--unload", is_flag=True, help="Take the parts from their owner, too.")
 
 
 @click.group(cls=CommandGroup)
@@ -167,41 +158,16 @@ def limit_namespace(
 
 @namespaces.command("unload")
 @_namespace
-@click.argument("bundle", required=False)
-@click.option("--to", metavar="HOST:PORT", help="The broker that shall own the bundle next.")
 @changes
-def unload_namespace(admin: Admin, namespace: str, bundle: str | None, to: str | None) -> str:
-    """Take a bundle of NAMESPACE from its owner, or all of them.
+def unload_namespace(admin: Admin, namespace: str) -> str:
+    """Take all bundles of NAMESPACE from their owners.
 
-    BUNDLE is a range, as `anabranch bundles` has it. The next look-up of one of its topics gives it
-    to any broker, or to the one named.
+    The next look-up of one of their topics assigns them; `anabranch bundles` unloads a single one.
 
-    Example: anabranch namespaces unload acme/shop 0x80000000_0xffffffff --to node-2:8080
+    Example: anabranch namespaces unload acme/shop
     """
-    if bundle is not None:
-        return _unloaded(admin, namespace, bundle, to or "")
-    if to:
-        raise click.UsageError("--to is for one bundle: name it")
     admin.namespaces.unload(namespace)
     return f"all bundles of {namespace} are unloaded"
-
-
-@namespaces.command("split")
-@_namespace
-@_bundle
-@_at
-@_unload
-@changes
-def split_bundle(
-    admin: Admin, namespace: str, bundle: str, positions: Sequence[int], unload: bool
-) -> str:
-    """Divide a bundle of NAMESPACE; its owner keeps the parts.
-
-    BUNDLE is a range, as `anabranch bundles` has it.
-
-    Example: anabranch namespaces split acme/shop 0x80000000_0xffffffff --at 3221225472
-    """
-    return _split(admin, namespace, bundle, positions, "", unload=unload)
 
 
 # --- bundles ----------------------------------------------------------------------------
@@ -253,7 +219,8 @@ def unload_bundle(admin: Admin, namespace: str, bundle: str) -> str:
 
     Example: anabranch bundles unload acme/shop 0x80000000_0xffffffff
     """
-    return _unloaded(admin, namespace, bundle, "")
+    admin.bundles.unload_bundle(namespace, bundle)
+    return f"bundle {bundle} of {namespace} is unloaded"
 
 
 @bundles.command("transfer")
@@ -266,13 +233,21 @@ def transfer(admin: Admin, namespace: str, bundle: str, broker: str) -> str:
 
     Example: anabranch bundles transfer acme/shop 0x80000000_0xffffffff node-2:8080
     """
-    return _unloaded(admin, namespace, bundle, broker)
+    admin.bundles.unload_bundle(namespace, bundle, broker)
+    return f"bundle {bundle} of {namespace} belongs to {broker}"
 
 
 @bundles.command("split")
 @_namespace
 @_bundle
-@_at
+@click.option(
+    "--at",
+    "positions",
+    type=int,
+    multiple=True,
+    metavar="POSITION",
+    help="Position to cut at, on the ring of 32 bits; may be repeated. In halves if left.",
+)
 @click.option(
     "--algorithm",
     type=click.Choice(_ALGORITHMS),
@@ -280,7 +255,7 @@ def transfer(admin: Admin, namespace: str, bundle: str, broker: str) -> str:
     help="In halves; between the scalable topics in the middle; or wherever their traffic would "
     "be more than one bundle may have. Not with --at.",
 )
-@_unload
+@click.option("--unload", is_flag=True, help="Take the parts from their owner, too.")
 @changes
 def split(
     admin: Admin,
@@ -297,26 +272,8 @@ def split(
 
     Example: anabranch bundles split acme/shop HOT
     """
-    return _split(
-        admin, namespace, bundle, positions, "" if positions else algorithm, unload=unload
-    )
-
-
-def _unloaded(admin: Admin, namespace: str, bundle: str, to: str) -> str:
-    admin.bundles.unload_bundle(namespace, bundle, to)
-    return f"bundle {bundle} of {namespace} {f'belongs to {to}' if to else 'is unloaded'}"
-
-
-def _split(
-    admin: Admin,
-    namespace: str,
-    bundle: str,
-    positions: Sequence[int],
-    algorithm: str,
-    *,
-    unload: bool,
-) -> str:
-    """Splits the bundle. Returns a sentence that names its parts."""
+    if positions:
+        algorithm = ""
     before = admin.bundles.get_bundles(namespace).boundaries
     admin.bundles.split_bundle(namespace, bundle, positions, algorithm=algorithm, unload=unload)
     edges = admin.bundles.get_bundles(namespace).boundaries

@@ -1,4 +1,4 @@
-"""The findings of `anabranch doctor`, one for each check."""
+"""The findings of `anabranch doctor`."""
 
 from __future__ import annotations
 

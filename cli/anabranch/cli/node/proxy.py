@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from anabranch.cli.shared.command import Command
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.flags import FILE, given_settings
 from anabranch.cli.shared.stopping import asked_to_stop
 from anabranch.core.names import PORT_MAX
@@ -68,7 +69,7 @@ def proxy(
     overrides = given_settings(settings)
     overrides |= {name: value for name, value in named.items() if value is not None}
     loaded = load_proxy_settings(config, os.environ, overrides)
-    configure_logging(LogFields.model_validate({}))  # text from info on: a proxy has little to say
+    configure_logging(LogFields.of({}))  # text from info on: a proxy has little to say
     import uvloop
 
     import anabranch.proxy.proxy  # noqa: F401 - before a loop runs, which hears of no signal
@@ -90,4 +91,4 @@ async def run(settings: ProxySettings) -> int:
         await running.start(held.sockets)
         await stopping.wait()
         await running.stop()
-    return 0
+    return ExitStatus.DONE

@@ -11,6 +11,7 @@ import click
 
 from anabranch.broker.settings import Settings
 from anabranch.cli.shared.command import Command
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.cli.shared.stopping import asked_to_stop
 from anabranch.core.names import PORT_MAX
@@ -62,7 +63,8 @@ def node(end_with_parent: bool, **given: Any) -> int:
 async def run(settings: Settings) -> int:
     """Starts the node and its ports; returns the exit status once all have ended."""
     from anabranch.broker.binary.sessions import sessions
-    from anabranch.broker.http.app import create_server
+    from anabranch.broker.http.app import create_app
+    from anabranch.broker.http.server import HttpServer
     from anabranch.broker.logging import set_log_level
     from anabranch.broker.node.metrics import measure_connections
     from anabranch.broker.node.node import Node
@@ -82,9 +84,8 @@ async def run(settings: Settings) -> int:
         current = running.operations.configuration.current
         set_log_level(current.now.log_level)
         current.subscribe(lambda now: set_log_level(now.log_level))
-        server = create_server(
-            running.operations, settings, running.metrics, held.sockets.get(WEB), security
-        )
+        app = create_app(running.operations, settings, running.metrics, security)
+        server = HttpServer(app, held.sockets.get(WEB), settings.http_limits)
         guard = security.guard if security is not None else None
         admission = security.admission if security is not None else None
         served = sessions(running.operations, settings, guard)
@@ -115,11 +116,11 @@ async def run(settings: Settings) -> int:
             await running.close()
     if not how.clean:
         click.echo(f"anabranch: {how.reason}", err=True)
-    return 0 if how.clean else 1
+    return ExitStatus.DONE if how.clean else ExitStatus.BAD
 
 
 def _end_with_parent() -> None:
     """Ends the process once the other end of stdin is closed."""
     while os.read(0, 64):
         pass
-    os._exit(1)
+    os._exit(ExitStatus.BAD)

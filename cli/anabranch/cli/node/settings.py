@@ -8,6 +8,7 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.settings.page import SettingRow, markdown_table, setting_rows
 from anabranch.cli.shared.api import json_option
 from anabranch.cli.shared.command import Command
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.output import table, write_json
 from anabranch.proxy.settings import ProxySettings
 
@@ -40,7 +41,7 @@ def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bo
     else:
         cells = [(row.name, row.default or "-", row.changes, row.meaning) for row in rows]
         table(("NAME", "DEFAULT", "CHANGES", "MEANING"), cells)
-    return 0
+    return ExitStatus.DONE
 
 
 def _has(row: SettingRow, word: str) -> bool:
@@ -56,10 +57,10 @@ def _explain(rows: list[SettingRow], words: tuple[str, ...]) -> int:
             "lists all",
             err=True,
         )
-        return 1
+        return ExitStatus.BAD
     for row in rows:
         click.echo(row.name)
         click.echo(f"  {row.meaning}")
         click.echo(f"  default {row.default or '-'}; {row.values}; changes: {row.changes}")
         click.echo(f"  {row.variable}")
-    return 0
+    return ExitStatus.DONE

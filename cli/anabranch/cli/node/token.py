@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import stat
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -30,89 +28,31 @@ def token() -> None:
 @click.option("--secret", type=_OUT, help="File for a shared secret (tokenSecretKey).")
 @click.option("--private", type=_OUT, help="File for a private key, which makes tokens.")
 @click.option("--public", type=_OUT, help="File for its public key (tokenPublicKey).")
-@click.option(
-    "--key-set",
-    type=_OUT,
-    help="File of a set of public keys (tokenKeySet) that it is added to, or made with.",
-)
-@click.option("--kid", help="The key's name in that set; the date and time if left.")
-@click.option(
-    "--algorithm",
-    type=click.Choice(("ES256", "RS256", "EdDSA")),
-    default="ES256",
-    help="Algorithm that the private key signs by.",
-)
-def keys(
-    secret: Path | None,
-    private: Path | None,
-    public: Path | None,
-    key_set: Path | None,
-    kid: str | None,
-    algorithm: str,
-) -> None:
-    """Make a shared secret, or a private key and its public one.
+def keys(secret: Path | None, private: Path | None, public: Path | None) -> None:
+    """Make a shared secret, or a private key (ES256) and its public one.
 
     Files of secrets and private keys can be read by their owner alone, and none is written over.
     """
-    if secret is not None and not (private or public or key_set):
+    if secret is not None and not (private or public):
         _write_new(secret, secrets.token_bytes(_SECRET_BYTES))
         click.echo(f"{secret} is a shared secret: give it to nodes, as tokenSecretKey, and nobody")
         return
-    if secret is not None or private is None or not (public or key_set):
-        raise click.UsageError("give --secret, or --private with --public, --key-set or both")
-    named = kid or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    _make_pair(private, public, key_set, named, algorithm)
-
-
-def _make_pair(
-    private: Path, public: Path | None, key_set: Path | None, kid: str, algorithm: str
-) -> None:
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    if secret is not None or private is None or public is None:
+        raise click.UsageError("give --secret, or --private with --public")
+    from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
         PrivateFormat,
         PublicFormat,
     )
-    from jwt import algorithms
 
-    key: Any
-    told: Any
-    if algorithm == "ES256":
-        key, told = ec.generate_private_key(ec.SECP256R1()), algorithms.ECAlgorithm
-    elif algorithm == "RS256":
-        key, told = rsa.generate_private_key(65_537, 3_072), algorithms.RSAAlgorithm
-    else:
-        key, told = ed25519.Ed25519PrivateKey.generate(), algorithms.OKPAlgorithm
-    described = told.to_jwk(key.public_key(), as_dict=True)
-    grown = _grown(key_set, {**described, "kid": kid, "alg": algorithm, "use": "sig"})
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    _write_new(private, pem)
+    key = ec.generate_private_key(ec.SECP256R1())
+    told = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    _write_new(private, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     click.echo(f"{private} is the private key, for `anabranch token create`: nodes need it not")
-    if public is not None:
-        _write_new(public, _public_pem(key, Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), 0o644)
-        click.echo(f"{public} is its public key, for nodes, as tokenPublicKey")
-    if key_set is not None:
-        _write_over(key_set, grown)
-        click.echo(f"{key_set} has it as {kid}, for nodes, as tokenKeySet")
-
-
-def _public_pem(key: Any, encoding: Any, form: Any) -> bytes:
-    pem: bytes = key.public_key().public_bytes(encoding, form)
-    return pem
-
-
-def _grown(file: Path | None, key: dict[str, Any]) -> bytes:
-    """The set with one more key. Raises InvalidInputError where that would hide another."""
-    held: list[Any] = []
-    if file is not None and file.exists():
-        try:
-            held = list(json.loads(file.read_text("utf-8"))["keys"])
-        except (ValueError, KeyError, TypeError):
-            raise InvalidInputError(f"{file} is no set of keys (JWKS): correct it") from None
-    if any(isinstance(each, dict) and each.get("kid") == key["kid"] for each in held):
-        raise InvalidInputError(f"{file} has a key {key['kid']} already: give another --kid")
-    return json.dumps({"keys": [*held, key]}, indent=2).encode() + b"\n"
+    _write_new(public, told, 0o644)
+    click.echo(f"{public} is its public key, for nodes, as tokenPublicKey")
 
 
 def _write_new(file: Path, content: bytes, mode: int = 0o600) -> None:
@@ -124,18 +64,6 @@ def _write_new(file: Path, content: bytes, mode: int = 0o600) -> None:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
-
-
-def _write_over(file: Path, content: bytes) -> None:
-    """Puts a set in the place of another one, readable by the user alone: it may hold secrets."""
-    beside = file.with_name(f"{file.name}.new")
-    beside.unlink(missing_ok=True)
-    if not file.exists():
-        _write_new(beside, content, 0o644)
-    else:
-        _write_new(beside, content)
-        beside.chmod(stat.S_IMODE(file.stat().st_mode))
-    beside.replace(file)
 
 
 @token.command(

@@ -22,6 +22,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 TOKEN_VARIABLE: Final = "ANABRANCH_TOKEN"  # noqa: S105 - its name
 # This is the setting's variable in commands that have settings, and an option's in others.
 KAFKA_PROPERTIES_VARIABLE: Final = "ANABRANCH_KAFKA_PROPERTIES_FILE"
+KAFKA_TOKEN_VARIABLE: Final = "ANABRANCH_KAFKA_TOKEN_PROVIDER"  # noqa: S105
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -90,6 +91,25 @@ def access_flags(command: _F) -> _F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def kafka_flags(command: _F) -> _F:
+    """Adds a command's own way to Kafka: `kafka_properties` and `kafka_token_provider`."""
+    properties = click.option(
+        "--kafka-properties",
+        envvar=KAFKA_PROPERTIES_VARIABLE,
+        show_envvar=True,
+        type=click.Path(path_type=Path),
+        help="File or folder of a Kafka client's properties, Java's or librdkafka's.",
+    )
+    provider = click.option(
+        "--kafka-token-provider",
+        envvar=KAFKA_TOKEN_VARIABLE,
+        show_envvar=True,
+        metavar="NAME",
+        help="Kafka's tokens: aws, gcp, azure, file:PATH or module:function.",
+    )
+    return properties(provider(command))
 
 
 def keep(context: click.Context, given: dict[str, Any]) -> None:

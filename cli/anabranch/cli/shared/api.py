@@ -16,6 +16,7 @@ from anabranch.admin import Admin, NoNodeError
 from anabranch.admin import RefusedError as Refusal
 from anabranch.admin.admin import NODES
 from anabranch.cli.shared.access import Access, access
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.output import table, write_json
 from anabranch.cli.shared.terminal import escaped
 
@@ -88,7 +89,7 @@ def lines(found: Iterable[str]) -> None:
 class CommandRefusedError(click.ClickException):
     """The node refused; its reason is the message."""
 
-    exit_code = 1
+    exit_code = ExitStatus.BAD
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Prints as `main` prints other errors, because the usage is not wrong."""

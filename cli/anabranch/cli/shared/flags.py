@@ -21,7 +21,7 @@ def setting_help(what: str, field: str) -> str:
     >>> setting_help("Where the view is kept.", "data_dir")
     'Where the view is kept.  [setting: dataDir; default: data]'
     """
-    default = Settings.model_fields[field].default
+    default = Settings.fields[field].default
     shown = "" if default is None else f"; default: {default}"
     return f"{what}  [setting: {name_of(field)}{shown}]"
 
@@ -36,8 +36,8 @@ _OPTIONS = (
     ),
     click.option(
         "--kafka-properties",
-        type=FILE,
-        help=setting_help("File of librdkafka security properties.", "kafka_properties_file"),
+        type=click.Path(path_type=Path),
+        help=setting_help("A Kafka client's properties.", "kafka_properties_file"),
     ),
     click.option(
         "--data-dir",
@@ -113,15 +113,8 @@ def _can_be_written(_context: click.Context, _param: click.Parameter, value: Any
     return value
 
 
-def report_flags(command: _F) -> _F:
-    """Adds where a report goes: `json_path` ("-": standard output, "": nowhere), `html_path`."""
-    page = click.option(
-        "--html",
-        "html_path",
-        type=FILE,
-        callback=_can_be_written,
-        help="File for the report with plots.",
-    )
+def json_flag(command: _F) -> _F:
+    """Adds where the result goes as JSON: `json_path` ("-": standard output, "": nowhere)."""
     data = click.option(
         "--json",
         "json_path",
@@ -133,4 +126,16 @@ def report_flags(command: _F) -> _F:
         callback=_can_be_written,
         help="Print the result as JSON instead of a table, or write it to a file besides.",
     )
-    return data(page(command))
+    return data(command)
+
+
+def report_flags(command: _F) -> _F:
+    """Adds where a report goes: `json_path`, as `json_flag` does, and `html_path`."""
+    page = click.option(
+        "--html",
+        "html_path",
+        type=FILE,
+        callback=_can_be_written,
+        help="File for the report with plots.",
+    )
+    return json_flag(page(command))

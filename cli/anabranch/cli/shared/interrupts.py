@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
-INTERRUPTED: Final = 130
+from anabranch.cli.shared.exit_status import ExitStatus
+
 _TIDY_S: Final = 2.5
 _HEARD_S_MAX: Final = 0.1
 _OVER: Final = b"\0"  # no signal's number
@@ -80,7 +81,7 @@ def end() -> NoReturn:
     for pid in _descendants():
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    os._exit(INTERRUPTED)
+    os._exit(ExitStatus.INTERRUPTED)
 
 
 def _watch(reading: int, heard: threading.Event) -> None:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
-from anabranch.cli.shared.flags import report_flags
-from anabranch.cli.shared.numbers import NOT_NEGATIVE, POSITIVE
-from anabranch.cli.spark.flags import DIRECTORY_OR_URL, spark_flags, spark_settings_of
-from anabranch.cli.spark.jobs import tidy_when_terminated
+from anabranch.cli.shared.exit_status import ExitStatus
+from anabranch.cli.shared.flags import json_flag
+from anabranch.cli.shared.numbers import POSITIVE
+from anabranch.cli.shared.output import table, write_json
+from anabranch.cli.spark.jobs import spark_flags, spark_settings_of, tidy_when_terminated
+
+if TYPE_CHECKING:
+    from anabranch.spark_replay.backtest.model import PolicyFigures
+    from anabranch.spark_replay.backtest.run import Comparison
+
+_NAMED_MAX: Final = 20  # faults on a terminal
+_HEAD: Final = (
+    *("POLICY", "SPLITS", "MERGES", "REBUCKETS", "FLAPS", "OVER THRESHOLD", "SEGMENT-HOURS"),
+    *("MEAN", "MAX"),
+)
 
 
 @click.command(
     epilog="Example: anabranch backtest --load load.parquet --policy default "
-    "--policy 'eager={\"splitCooldownSeconds\": 0}' --html backtest.html",
+    "--policy 'eager={\"splitCooldownSeconds\": 0}'",
 )
 @click.option(
     "--load",
     type=click.Path(path_type=Path),
     help="Parquet with topic, time_ms and rates.  [default: a sample of real loads, scaled so "
     "that policies have something to do]",
-)
-@click.option(
-    "--load-archive",
-    metavar=DIRECTORY_OR_URL,
-    help="A cluster's recorded load: the directory of `archive --loads`.",
 )
 @click.option(
     "--policy",
@@ -36,7 +44,7 @@ from anabranch.cli.spark.jobs import tidy_when_terminated
     help="`default`, NAME=FILE or NAME={...}: JSON of what differs from it; may be repeated.  "
     "[default: default; with the sample, one that merges later beside it]",
 )
-@report_flags
+@json_flag
 @spark_flags
 @click.option(
     "--mean-rate", type=POSITIVE, help="Scale each topic to that mean of messages a second."
@@ -48,45 +56,12 @@ from anabranch.cli.spark.jobs import tidy_when_terminated
     show_default=True,
     help="Seconds between evaluations.",
 )
-@click.option(
-    "--spread",
-    default="uniform",
-    show_default=True,
-    help="Spread of the load on the ring: uniform, hot:SHARE or zipf:EXPONENT.",
-)
-@click.option(
-    "--consumers",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Consumers of one stream subscription.",
-)
-@click.option(
-    "--flap-window",
-    default=1_800.0,
-    show_default=True,
-    type=NOT_NEGATIVE,
-    help="Seconds within which an operation that is undone counts as flapping.",
-)
-@click.option(
-    "--retention",
-    default=604_800.0,
-    show_default=True,
-    type=NOT_NEGATIVE,
-    help="Seconds for which read messages are kept, and sealed segments in the layout with them.",
-)
 def backtest(
     load: Path | None,
-    load_archive: str | None,
     policies: tuple[str, ...],
     json_path: str,
-    html_path: Path | None,
     mean_rate: float | None,
     step: int,
-    spread: str,
-    consumers: int,
-    flap_window: float,
-    retention: float,
     **given: Any,
 ) -> int:
     """Replay loads of the past through the auto-scale rules, and compare policies.
@@ -94,22 +69,62 @@ def backtest(
     Exit status 0: done. 2: could not run, or a topic was left out, which standard error names.
     """
     tidy_when_terminated()
-    if load is not None and load_archive is not None:
-        raise click.UsageError("give --load or --load-archive, not both")
-    from anabranch.spark_replay.archive.folders import checked_place
-    from anabranch.spark_replay.backtest.model import Rules
-    from anabranch.spark_replay.backtest.run import BacktestOptions, run_backtest
+    from anabranch.spark_replay.backtest import run
+    from anabranch.spark_replay.backtest.loads import SAMPLE
+    from anabranch.spark_replay.spark.session import spark_session
 
-    options = BacktestOptions(
-        load=load,
-        load_archive=None if load_archive is None else checked_place(load_archive),
-        policies=policies,
-        json_path=json_path,
-        html_path=html_path,
-        step_s=step,
-        mean_rate=mean_rate,
-        spread=spread,
-        rules=Rules(retention, flap_window, consumers),
-        spark=spark_settings_of(given),
+    if load is None:
+        load = SAMPLE
+        mean_rate = mean_rate or run.SAMPLE_MEAN_RATE
+        policies = policies or (run.DEFAULT, run.PATIENT)
+    wanted = run.parse_policies(policies or (run.DEFAULT,))
+    sys.stderr.write("backtest: starting Spark\n")
+    with spark_session("backtest", None, spark_settings_of(given)) as spark:
+        sys.stderr.write("backtest: replaying the loads\n")
+        found = run.backtest(spark, load, wanted, step, mean_rate)
+    for topic, why in list(found.faults.items())[:_NAMED_MAX]:
+        sys.stderr.write(f"The topic {topic or 'without a name'} is left out: {why}\n")
+    if json_path == "-":
+        write_json(found.form())
+    else:
+        _tell(found)
+    if json_path not in ("", "-"):
+        Path(json_path).write_bytes(msgspec.json.format(msgspec.json.encode(found.form())))
+    return ExitStatus.NOT_DONE if found.faults else ExitStatus.DONE
+
+
+def _tell(found: Comparison) -> None:
+    totals = {name: found.total(name) for name in found.policies}
+    click.echo(f"{found.extent}\n")
+    table(_HEAD, [(name, *_cells(total)) for name, total in totals.items()])
+    click.echo()
+    for name, total in totals.items():
+        done = ", ".join(f"{why} {count:,}" for why, count in total.actions.items())
+        blocked = ", ".join(f"{why} {duration(each)}" for why, each in total.blocked_s.items())
+        click.echo(f"{name} done for: {done or 'none'}; blocked by: {blocked or 'nothing'}")
+
+
+def _cells(figures: PolicyFigures) -> tuple[str, ...]:
+    return (
+        f"{figures.splits:,}",
+        f"{figures.merges:,}",
+        f"{figures.rebuckets:,}",
+        f"{figures.flaps:,}",
+        duration(figures.over_threshold_s),
+        f"{figures.segment_hours:,.1f}",
+        f"{figures.segments_mean:.2f}",
+        f"{figures.segments_max:,}",
     )
-    return run_backtest(options)
+
+
+def duration(seconds: float) -> str:
+    """Writes a duration for people.
+
+    >>> duration(0), duration(90), duration(7_260), duration(200_000)
+    ('0', '1.5 min', '2.0 h', '55.6 h')
+    """
+    if not seconds:
+        return "0"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -9,10 +9,11 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -24,13 +25,63 @@ from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, clo
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.kafka_log import offsets
 from anabranch.channel.snapshots.compactor import archive_mark
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.flags import report_flags, setting_flags, settings_of
 from anabranch.cli.shared.numbers import NOT_NEGATIVE, Finite
 from anabranch.cli.shared.output import table
-from anabranch.cli.spark.flags import DIRECTORY_OR_URL, spark_flags, spark_settings_of
+
+if TYPE_CHECKING:  # its imports take a while
+    from anabranch.spark_replay.spark.settings import SparkSettings
 
 _AGAIN_S: Final = 0.05
 _ARCHIVE_CONF: Final = {"spark.cores.max": "1"}  # the log is one partition; an archive never ends
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+DIRECTORY_OR_URL: Final = "DIRECTORY|URL"
+
+
+def spark_flags(command: _F) -> _F:
+    """Adds the flags; the command takes them as `**given`, for `spark_settings_of`."""
+    # `broker.settings.environment` reads the variables as no settings of a node.
+    master = click.option(
+        "--master",
+        default="local[*]",
+        envvar="ANABRANCH_SPARK_MASTER",
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help="Spark's master: local[CORES], this machine; or spark://HOST:PORT, a standalone "
+        "cluster.",
+    )
+    conf = click.option(
+        "--spark-conf",
+        multiple=True,
+        envvar="ANABRANCH_SPARK_CONF",
+        show_envvar=True,
+        metavar="NAME=VALUE",
+        help="A setting of Spark, as spark.driver.memory=4g, or of Hadoop after spark.hadoop.; "
+        "may be repeated.",
+    )
+    return master(conf(command))
+
+
+def spark_settings_of(given: dict[str, Any], **defaults: str) -> SparkSettings:
+    """Takes the flags of Spark out of `given`. `defaults`: settings that they may replace.
+
+    Raises InvalidInputError.
+    """
+    from anabranch.spark_replay.spark.settings import SparkSettings
+
+    conf = dict(defaults)
+    for setting in given.pop("spark_conf"):
+        name, sep, value = setting.partition("=")
+        if not sep or not name.startswith("spark."):
+            raise click.BadParameter(
+                f"{setting!r} is not of the form spark.NAME=VALUE", param_hint="--spark-conf"
+            )
+        conf[name] = value
+    return SparkSettings(given.pop("master"), conf)
 
 
 def tidy_when_terminated() -> None:
@@ -103,11 +154,6 @@ def _kafka(settings: Settings) -> dict[str, Any]:
     help="Seconds between two looks at the log.",
 )
 @click.option(
-    "--loads",
-    is_flag=True,
-    help="Archive segments' loads, for `backtest`, not the log; in a directory of its own.",
-)
-@click.option(
     "--list", "listed", is_flag=True, help="Show the archives that the log knows, and how far."
 )
 @click.option(
@@ -119,7 +165,6 @@ def archive(
     archive_dir: str | None,
     once: bool,
     interval: float,
-    loads: bool,
     listed: bool,
     retire: str | None,
     **given: Any,
@@ -143,7 +188,6 @@ def archive(
 
     options = ArchiveOptions(
         archive_dir=checked_place(archive_dir),
-        loads=loads,
         once=once,
         interval_s=interval,
         passed_over=settings.passed_over,
@@ -173,7 +217,7 @@ def _list_archives(settings: Settings) -> int:
         rows.append((archive, known.place, str(known.first_offset), until, str(max(0, behind))))
     if rows:
         table(("ARCHIVE", "PLACE", "FROM", "UNTIL", "BEHIND"), rows)
-    return 0
+    return ExitStatus.DONE
 
 
 def _retire_archive(settings: Settings, archive: str) -> int:
@@ -185,7 +229,7 @@ def _retire_archive(settings: Settings, archive: str) -> int:
     click.echo(f"archive {archive} is retired: nothing is kept in the log for it any more")
     if not left:
         click.echo("no archive is left, so nothing is trimmed until there is one again", err=True)
-    return 0
+    return ExitStatus.DONE
 
 
 def _registry(connection: KafkaConnection, topics: Topics, settings: Settings) -> ArchiveRegistry:

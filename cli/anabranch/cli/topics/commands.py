@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from anabranch.cli.shared.api import (
     refused,
     url_option,
 )
-from anabranch.cli.shared.command import CommandGroup
+from anabranch.cli.shared.command import LazyGroup
 from anabranch.cli.shared.output import table, write_json
 from anabranch.cli.shared.streams import can_be_asked
 from anabranch.cli.shared.terminal import escaped
@@ -37,32 +36,28 @@ from anabranch.core.autoscale.load import rate_in_words
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.names import parse_scalable_topic
 
-_RATES: Final[dict[str, tuple[str, Callable[[LoadStats], float]]]] = {  # by column
-    "MSG/S IN": ("msgRateIn", lambda load: load.msg_rate_in),
-    "BYTES/S IN": ("bytesRateIn", lambda load: load.bytes_rate_in),
-    "MSG/S OUT": ("msgRateOut", lambda load: load.msg_rate_out),
-    "BYTES/S OUT": ("bytesRateOut", lambda load: load.bytes_rate_out),
+_RATES: Final[dict[str, Callable[[LoadStats], float]]] = {  # by column
+    "MSG/S IN": lambda load: load.msg_rate_in,
+    "BYTES/S IN": lambda load: load.bytes_rate_in,
+    "MSG/S OUT": lambda load: load.msg_rate_out,
+    "BYTES/S OUT": lambda load: load.bytes_rate_out,
 }
 _COLUMNS_MAX: Final = 160
+_SHOWN_MAX: Final = 10  # new segments
 _topic = click.argument("topic")
 _segment = click.argument("segment", type=click.IntRange(0))
-# name: module of the commands that need the SDK, which the others need not wait for.
-_WITH_SDK: Final = {"produce": "produce", "consume": "consume", "peek": "consume", "watch": "watch"}
+# They need the SDK, which the others need not wait for.
+_WITH_SDK: Final = {
+    "produce": ("cli.topics.produce", "Send each line to TOPIC, as KEY<TAB>VALUE."),
+    "consume": ("cli.topics.consume", "Print the messages of TOPIC, each with its place."),
+    "peek": ("cli.topics.consume", "Print some messages of TOPIC, which stay as they are."),
+    "survey": ("cli.topics.survey", "Look at a Kafka topic before its adoption."),
+    "adopt": ("cli.topics.adopt", "Let a Kafka topic become a scalable topic where it lies."),
+    "release": ("cli.topics.adopt", "Forget an adopted topic that was not cut over."),
+}
 
 
-class _Topics(CommandGroup):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands, *_WITH_SDK]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _WITH_SDK:
-            return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f".{_WITH_SDK[cmd_name]}", __package__)
-        command: click.Command = getattr(module, cmd_name)
-        return command
-
-
-@click.group(cls=_Topics)
+@click.group(cls=LazyGroup, modules=_WITH_SDK)
 def topics() -> None:
     """Scalable topics: keyed topics whose segments split and merge while they are used.
 
@@ -215,7 +210,7 @@ def stats(admin: Admin, topic: str) -> TopicStats:
     """Show segments with their load, subscriptions with their backlogs, and auto-scaling of TOPIC.
 
     Any client of Kafka can read the segments' Kafka topics; a group is that of a subscription.
-    Rates are per second; one with a ~ is an estimate.
+    Rates are per second.
 
     Example: anabranch topics stats public/default/orders --json
     """
@@ -239,21 +234,17 @@ def _tell_transactions(found: TopicStats) -> None:
 def _rates(load: LoadStats | None) -> tuple[str, ...]:
     if load is None:
         return ("-",) * len(_RATES)
-    return tuple(
-        ("~" if field in load.estimated else "") + rate_in_words(rate_of(load))
-        for field, rate_of in _RATES.values()
-    )
+    return tuple(rate_in_words(rate_of(load)) for rate_of in _RATES.values())
 
 
 @topics.command()
 @_topic
 @click.option("--set", "given", multiple=True, metavar="K=V", help="Set it; may be repeated.")
 @click.option("--remove", "gone", multiple=True, metavar="K", help="Remove it; may be repeated.")
-@url_option
-@json_option
+@answers(lambda found: lines("=".join(each) for each in sorted(found.items())))
 def properties(
-    topic: str, given: tuple[str, ...], gone: tuple[str, ...], url: str, as_json: bool
-) -> None:
+    admin: Admin, topic: str, given: tuple[str, ...], gone: tuple[str, ...]
+) -> dict[str, str]:
     """Show the properties of TOPIC, after changing them.
 
     Example: anabranch topics properties public/default/orders --set team=shop --remove x
@@ -262,17 +253,13 @@ def properties(
     both = sorted(wanted.keys() & set(gone))
     if both:
         raise click.UsageError(f"{', '.join(both)} cannot be set and removed at once")
-    known = connect(url).scalable_topics
+    known = admin.scalable_topics
     if wanted:
         known.update_properties(topic, wanted)
     for name in gone:
         known.remove_property(topic, name)
     # The topic's controller answers, which has seen the changes.
-    found = known.get_properties(topic)
-    if as_json:
-        write_json(found)
-    else:
-        lines("=".join(each) for each in sorted(found.items()))
+    return known.get_properties(topic)
 
 
 # --- segments ---------------------------------------------------------------------------
@@ -369,42 +356,41 @@ def rebucket(
 
 @topics.command()
 @_topic
-@click.argument("segment", type=click.IntRange(0), required=False)
 @click.option(
-    "--off",
-    type=click.IntRange(0),
-    metavar="BROKER",
-    help="Kafka's id of the broker to leave; else those that lead it, where others are there.",
+    "--segments",
+    required=True,
+    type=click.IntRange(1),
+    help="So many active segments, of equal size.",
 )
+@click.option(
+    "--buckets",
+    type=click.IntRange(1),
+    help="The buckets of each; without it new segments share out those that they replace.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before the cut-over of an adopted topic.")
 @_replaces
-def relocate(
-    admin: Admin, topic: str, segment: int | None, off: int | None
+def prepare(
+    admin: Admin, topic: str, segments: int, buckets: int | None, yes: bool
 ) -> Iterator[tuple[list[int], str]]:
-    """Move a segment to other brokers of Kafka.
+    """Give a topic more or fewer segments at once, before its load changes.
 
-    A new segment of the same range and buckets replaces SEGMENT (an id), and takes new messages.
-    Messages of the old one stay, and are read there. Without SEGMENT each active one of TOPIC is
-    moved, or with --off those that have a copy on that broker.
+    All segments that have another range are replaced in one operation. Auto-scaling goes on with
+    the new ones; with `anabranch policy set TOPIC minSegments=8` it keeps so many at least.
 
-    Example: anabranch topics relocate public/default/orders 1 --off 3
+    Example: anabranch topics prepare public/default/orders --segments 8
     """
-    wanted = [segment] if segment is not None else _on(admin, topic, off)
-    if not wanted:
-        click.echo(f"no active segment of {full_of(topic)} has a copy on broker {off} of Kafka")
-    for each in wanted:
-        admin.scalable_topics.relocate_segment(topic, each, () if off is None else (off,))
-        yield [each], f"segment {each} is relocated"
-
-
-def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
-    """Returns the ids of the active segments; with `broker`, those that may have a copy there."""
-    segments = admin.scalable_topics.get_stats(topic).segments
-    return [
-        number
-        for number, each in sorted(segments.items())
-        if each.state == "ACTIVE"
-        and (broker is None or not each.kafka_replicas or broker in each.kafka_replicas)
-    ]
+    before = admin.scalable_topics.get_metadata(topic).segments
+    if not yes and any(part.legacy and part.active for part in before.values()):
+        if not can_be_asked():
+            raise click.UsageError(
+                "plain producers of the adopted Kafka topic are refused from then on, and nobody "
+                "can be asked here: say --yes"
+            )
+        question = "Cut the adopted Kafka topic over? Its plain producers are refused then."
+        click.confirm(question, abort=True, err=True)
+    admin.scalable_topics.prepare_segments(topic, segments, buckets)
+    active = [each for each, part in before.items() if part.state == "ACTIVE"]
+    yield active, f"{full_of(topic)} has {count_of(segments, 'active segment')}"
 
 
 def _say_children(admin: Admin, topic: str, parents: list[int], what: str, as_json: bool) -> None:
@@ -414,13 +400,15 @@ def _say_children(admin: Admin, topic: str, parents: list[int], what: str, as_js
     """
     did = as_seen_by(admin)
     segments = did.scalable_topics.get_metadata(topic).segments
-    ids = segments[parents[0]].child_ids if parents[0] in segments else []
-    children = [segments[each] for each in ids if each in segments]
+    gone = [each for each in parents if each not in segments or segments[each].state != "ACTIVE"]
+    ids = {child for each in gone if each in segments for child in segments[each].child_ids}
+    children = [segments[each] for each in sorted(ids) if each in segments]
     if as_json:
-        write_json({"topic": full_of(topic), "parents": parents, "children": children})
+        write_json({"topic": full_of(topic), "parents": gone, "children": children})
         return
-    shown = ", ".join(map(_ranged, children))
-    click.echo(f"{what}: {shown or 'see `topics show`'}")
+    shown = ", ".join(map(_ranged, children[:_SHOWN_MAX]))
+    shown += f" and {len(children) - _SHOWN_MAX} more" if len(children) > _SHOWN_MAX else ""
+    click.echo(f"{what}: {shown or ('see `topics show`' if gone else 'nothing to do')}")
     _say_scaling(did, topic)
 
 

@@ -12,18 +12,19 @@ import msgspec
 
 from anabranch.cli.shared.api import json_lines_option
 from anabranch.cli.shared.command import Command
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.numbers import POSITIVE
 from anabranch.cli.shared.output import said_as, shown
 from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.shared.terminal import print_data
-from anabranch.cli.topics.sdk import client_options, open_client, selected
+from anabranch.cli.topics.sdk import client_options, open_client
 from anabranch.cli.topics.subscriptions import place_of
+from anabranch.cli.topics.words import properties_of
 from anabranch.client import (
     Client,
     DeadlineError,
     Message,
     QueueConsumer,
-    QueueTopicsConsumer,
     StreamConsumer,
     StreamTopicsConsumer,
     TopicSelection,
@@ -31,8 +32,7 @@ from anabranch.client import (
 
 _BATCH_MAX: Final = 1_000
 _TOLD_MAX: Final = 10
-_QUIET: Final = 3  # exit status: nothing came for as long as may be waited
-_Reader = StreamConsumer | StreamTopicsConsumer | QueueConsumer | QueueTopicsConsumer
+_Reader = StreamConsumer | StreamTopicsConsumer | QueueConsumer
 
 
 @click.command(cls=Command)
@@ -110,6 +110,8 @@ def consume(
     Example: anabranch topics consume public/default/orders --subscription billing --max 10
     """
     chosen = _selected(topic, pattern, namespace, properties)
+    if chosen is not None and kind == "queue":
+        raise click.UsageError("a queue has one topic: give TOPIC, one command for each")
     is_named = chosen is not None
     line = functools.partial(print_line, named=is_named, raw=raw)
     show = functools.partial(print_json, named=is_named) if as_json else line
@@ -124,7 +126,7 @@ def consume(
     quiet = run_stoppable(main)
     if quiet is not None:
         click.echo(f"anabranch: {quiet}", err=True)
-    return 0 if quiet is None else _QUIET
+    return ExitStatus.DONE if quiet is None else ExitStatus.PARTLY
 
 
 def _selected(
@@ -139,7 +141,13 @@ def _selected(
         raise click.UsageError("give a TOPIC, or some of --pattern, --namespace and --property")
     if not is_selection:
         return None
-    return selected(namespace, pattern, properties)
+    if pattern == "":  # a variable of a script that is not set, and would mean all topics
+        raise click.UsageError("--pattern is empty; leave it out, or give .* for all topics")
+    wanted = properties_of(properties)
+    if len(wanted) < len(properties):
+        raise click.UsageError("--property is given twice with one name, and a topic has it once")
+    home = "public/default" if namespace is None else namespace
+    return TopicSelection(home, pattern or "", wanted)
 
 
 async def _reader(
@@ -148,8 +156,7 @@ async def _reader(
     if isinstance(source, str):
         one = client.subscribe_queue if kind == "queue" else client.subscribe
         return await one(source, *who)
-    subscribe = client.subscribe_queue_topics if kind == "queue" else client.subscribe_topics
-    many = await subscribe(source, *who)
+    many = await client.subscribe_topics(source, *who)
     tell_what_is_missing(source, many.topics, many.failing)
     return many
 
@@ -194,7 +201,7 @@ async def _print_all(
 
 async def _read(reader: _Reader, most: int, wait_s: float | None) -> Iterable[Message]:
     """Returns the messages that have come. Raises DeadlineError if none comes in that time."""
-    if isinstance(reader, QueueConsumer | QueueTopicsConsumer):
+    if isinstance(reader, QueueConsumer):
         return (await reader.receive(wait_s),)  # a delivery may be more than `most`
     return await reader.receive_many(most, timeout_s=wait_s)
 

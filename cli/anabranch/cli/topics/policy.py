@@ -132,15 +132,14 @@ def _override(admin: Admin, target: str, fields: dict[str, Any]) -> None:
     """Replaces the target's overrides; without any field it overrides nothing."""
     wanted = cast(AutoScaleOverride, fields)
     home, topics = admin.namespaces, admin.scalable_topics
-    match _is_namespace(target), bool(fields):
-        case True, True:
-            home.set_scalable_topic_auto_scale_policy(target, wanted)
-        case True, False:
-            home.remove_scalable_topic_auto_scale_policy(target)
-        case False, True:
-            topics.set_auto_scale_policy(_topic(target), wanted)
-        case _:
-            topics.remove_auto_scale_policy(_topic(target))
+    if _is_namespace(target) and fields:
+        home.set_scalable_topic_auto_scale_policy(target, wanted)
+    elif _is_namespace(target):
+        home.remove_scalable_topic_auto_scale_policy(target)
+    elif fields:
+        topics.set_auto_scale_policy(_topic(target), wanted)
+    else:
+        topics.remove_auto_scale_policy(_topic(target))
 
 
 def _fields(given: Sequence[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 
 from anabranch.cli.shared.api import json_lines_option
 from anabranch.cli.shared.command import Command
+from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.output import said_as, shown
 from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.topics.sdk import client_options, open_client
@@ -177,7 +178,7 @@ def produce(
         raise sender.unheard
     if not (verbose or as_json):
         click.echo(f"sent {count_of(sender.sent, 'message')}")
-    return 1 if sender.failed else 0
+    return ExitStatus.BAD if sender.failed else ExitStatus.DONE
 
 
 class _Sender:

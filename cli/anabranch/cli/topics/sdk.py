@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from anabranch.admin import Admin, AdminError
+from anabranch.access import kafka_tokens
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.kafka.connection import KafkaConnection, read_properties
+from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import check_kafka
-from anabranch.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, Access, access
+from anabranch.cli.shared.access import Access, access, kafka_flags
 from anabranch.cli.shared.api import CommandRefusedError, connect, url_option
-from anabranch.cli.topics.words import properties_of
 from anabranch.client import (
     AuthenticationError,
     Client,
@@ -26,8 +25,8 @@ from anabranch.client import (
     ConsumerFencedError,
     RefusedByNodeError,
     SubscriptionError,
+    TopicLayout,
     TopicNotFoundError,
-    TopicSelection,
 )
 from anabranch.core.errors import AnabranchError
 from anabranch.wire.logging import ROOT as LOG_ROOT
@@ -44,7 +43,6 @@ _REFUSALS: Final = (
     ConsumerFencedError,
     SubscriptionError,
 )
-_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS: Final = (
     url_option,
     click.option(
@@ -52,13 +50,7 @@ _OPTIONS: Final = (
         metavar="pulsar://HOST:PORT[,...]",
         help="Nodes' port for clients; asked of --url if left.",
     ),
-    click.option(
-        "--kafka-properties",
-        envvar=KAFKA_PROPERTIES_VARIABLE,
-        show_envvar=True,
-        type=_FILE,
-        help="File of librdkafka security properties.",
-    ),
+    kafka_flags,
 )
 
 
@@ -75,7 +67,11 @@ def client_options(command: _F) -> _F:
 
 @contextlib.asynccontextmanager
 async def open_client(
-    topic: str | None, url: str, service_url: str | None, kafka_properties: Path | None
+    topic: str | None,
+    url: str,
+    service_url: str | None,
+    kafka_properties: Path | None,
+    kafka_token_provider: str | None,
 ) -> AsyncIterator[Client]:
     """Opens a client for one topic, or for many, while the block runs.
 
@@ -85,41 +81,35 @@ async def open_client(
     configure_sdk_log(sys.stderr)
     who = access()
     nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url, who)
-    properties = read_properties(kafka_properties)
-    with telling_refusals():
+    try:
         async with Client(
-            nodes, tls=who.tls(), credentials=who.credentials(), kafka=properties
+            nodes,
+            tls=who.tls(),
+            credentials=who.credentials(),
+            kafka=kafka_properties,
+            kafka_token=kafka_token_provider,
         ) as client:
             if topic is not None:
-                watch = await client.watch(topic)
-                layout = watch.layout
-                await watch.close()
-                connection = KafkaConnection(layout.bootstrap_servers, properties)
+                connection = kafka_of(client, await layout_of(client, topic))
                 await asyncio.to_thread(_knock, connection)
             yield client
-
-
-@contextlib.contextmanager
-def telling_refusals() -> Iterator[None]:
-    """Turns a node's refusal of the SDK's client into a CommandRefusedError."""
-    try:
-        yield
     except _REFUSALS as error:
         raise CommandRefusedError(str(error)) from error
 
 
-def selected(
-    namespace: str | None, pattern: str | None, properties: tuple[str, ...]
-) -> TopicSelection:
-    """The topics that options mean. Raises InvalidInputError, UsageError."""
-    if pattern == "":  # a variable of a script that is not set, and would mean all topics
-        raise click.UsageError("--pattern is empty; leave it out, or give .* for all topics")
-    wanted = properties_of(properties)
-    if len(wanted) < len(properties):
-        raise click.UsageError("--property is given twice with one name, and a topic has it once")
-    return TopicSelection(
-        "public/default" if namespace is None else namespace, pattern or "", wanted
-    )
+def kafka_of(client: Client, layout: TopicLayout) -> KafkaConnection:
+    """Returns how the client reaches a topic's Kafka."""
+    servers = layout.bootstrap_servers
+    return KafkaConnection(servers, kafka_tokens.at(client.kafka, servers))
+
+
+async def layout_of(client: Client, topic: str) -> TopicLayout:
+    """Returns the topic's present layout."""
+    watch = await client.watch(topic)
+    try:
+        return watch.layout
+    finally:
+        await watch.close()
 
 
 def _knock(connection: KafkaConnection) -> None:
@@ -146,46 +136,13 @@ def configure_sdk_log(to: TextIO, level: int = logging.ERROR) -> None:
 
 
 def _service_urls(url: str, who: Access) -> str:
-    """The client port of the node asked first, then those of others that run.
-
-    With TLS where that node is asked with TLS, and without where not.
-    """
+    """The client ports of some nodes that run, with TLS where the node asked has it."""
     with connect(url, who) as admin:
-        found = [_service_url(admin, url)]
-        me = admin.brokers.get_status().broker_id
-        scheme = admin.answered_by.partition("://")[0]
-        others = [each for each in admin.brokers.get_active_brokers() if each != me]
-    for broker in others:
-        if len(found) < _NODES_MAX:
-            with (
-                contextlib.suppress(AdminError, NoServiceError),
-                connect(f"{scheme}://{broker}", who) as other,
-            ):
-                found.append(_service_url(other, broker))
-    return _joined(found)
-
-
-def service_urls(urls: Sequence[str], who: Access) -> str:
-    """The client ports of those nodes, with TLS where they are asked with TLS.
-
-    Raises AdminError, NoServiceError, InvalidInputError.
-    """
-    found = []
-    for url in urls:
-        with connect(url, who) as admin:
-            found.append(_service_url(admin, url))
-    return _joined(found)
-
-
-def _joined(found: Sequence[str]) -> str:
-    return found[0] + "".join("," + each.partition("://")[2] for each in found[1:])
-
-
-def _service_url(admin: Admin, name: str) -> str:
-    status = admin.brokers.get_status()
-    is_tls = admin.answered_by.startswith("https:")
-    found = status.service_url_tls if is_tls else status.service_url
+        told = admin.brokers.list_addresses()
+        is_tls = admin.answered_by.startswith("https:")
+    urls = [each.broker_service_url_tls if is_tls else each.broker_service_url for each in told]
+    found = list(dict.fromkeys(filter(None, urls)))[:_NODES_MAX]  # a proxy tells its own for each
     if not found:
         kind = " with TLS" if is_tls else ""
-        raise NoServiceError(f"{name} does not say its port{kind} for clients; give --service-url")
-    return found
+        raise NoServiceError(f"{url} does not say its port{kind} for clients; give --service-url")
+    return found[0] + "".join("," + each.partition("://")[2] for each in found[1:])

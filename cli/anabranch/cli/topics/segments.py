@@ -9,14 +9,13 @@ import click
 import msgspec
 from confluent_kafka import Message
 
-from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.segments.looks import strays as strays_of
 from anabranch.cli.shared.api import CommandRefusedError, connect, json_lines_option, url_option
 from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import said_as, shown
 from anabranch.cli.shared.streams import can_be_asked
 from anabranch.cli.shared.terminal import print_data
-from anabranch.cli.topics.sdk import client_options, open_client
+from anabranch.cli.topics.sdk import client_options, kafka_of, layout_of, open_client
 from anabranch.cli.topics.words import count_of, full_of
 from anabranch.client import Client, Segment, TopicLayout
 
@@ -83,11 +82,9 @@ def strays(topic: str, segment: int, send_on: bool, as_json: bool, **how: Any) -
 
     async def main() -> None:
         async with open_client(topic, **how) as client:
-            layout = await _layout(client, topic)
+            layout = await layout_of(client, topic)
             part = _sealed(layout, segment)
-            connection = KafkaConnection(
-                layout.bootstrap_servers, read_properties(how["kafka_properties"])
-            )
+            connection = kafka_of(client, layout)
             ends = part.info.end_offsets
             found = await asyncio.to_thread(
                 strays_of, connection, part.kafka_topic, ends, _READ_S_MAX, _STRAYS_MAX
@@ -105,14 +102,6 @@ def strays(topic: str, segment: int, send_on: bool, as_json: bool, **how: Any) -
 
 def _sent(send_on: bool) -> str:
     return ", sent on" if send_on else ""
-
-
-async def _layout(client: Client, topic: str) -> TopicLayout:
-    watch = await client.watch(topic)
-    try:
-        return watch.layout
-    finally:
-        await watch.close()
 
 
 def _sealed(layout: TopicLayout, segment_id: int) -> Segment:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import click
 
-from anabranch.admin import Admin, DeadLetterPolicy, Place, SubscriptionStats, SubscriptionType
+from anabranch.admin import (
+    Admin,
+    DeadLetterPolicy,
+    FromGroup,
+    Place,
+    SubscriptionStats,
+    SubscriptionType,
+)
 from anabranch.cli.shared.api import CommandRefusedError, answers, as_seen_by, changes
 from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import table
@@ -66,15 +73,40 @@ def tell(found: Mapping[str, SubscriptionStats]) -> None:
     "consumer. checkpoint: in order, with positions in the consumer's own hands.",
 )
 @click.option(
-    "--start", default="earliest", metavar="earliest|latest|TIME", help=f"Its beginning. {_TIME}"
+    "--start", metavar="earliest|latest|TIME", help=f"Its beginning, else earliest. {_TIME}"
+)
+@click.option(
+    "--from-group",
+    "group",
+    metavar="GROUP",
+    help="Begin where this group of an adopted Kafka topic has come to; its consumers must be "
+    "stopped.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(("earliest", "latest", "refuse")),
+    default="refuse",
+    help="The beginning in partitions for which GROUP has no position.",
 )
 @changes
-def create(admin: Admin, topic: str, name: str, kind: str, start: str) -> str:
+def create(
+    admin: Admin,
+    topic: str,
+    name: str,
+    kind: str,
+    start: str | None,
+    group: str | None,
+    missing: Literal["earliest", "latest", "refuse"],
+) -> str:
     """Create the subscription NAME of TOPIC.
 
     Example: anabranch topics subscriptions create public/default/orders billing
     """
-    place = place_of(start, "--start")
+    if group is not None and start is not None:
+        raise click.UsageError("say where to begin by --start or by --from-group, not by both")
+    place: Place | FromGroup = place_of(start or "earliest", "--start")
+    if group is not None:
+        place = FromGroup(group, missing)
     subscription_name(name)  # before anything is asked
     wanted = cast(SubscriptionType, kind.upper())
     was_there = name in _subscriptions(admin, topic)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from anabranch.access import kafka_tokens
 from anabranch.client._settings import DeadLetterPolicy
 from anabranch.wire.anabranch_pb2 import DeadLetterPolicy as PolicyForm
 from anabranch.wire.anabranch_pb2 import ScalableConsumerAssignment, SegmentBuckets
@@ -76,9 +77,13 @@ class Assignment(msgspec.Struct, frozen=True):
         """Returns `kafka`, the application's properties, with the subscription's group and Kafka's
         address. This is `servers` if the controller told none.
         """
-        servers = self.bootstrap_servers or servers
-        own = {"bootstrap.servers": servers, "group.id": self.group_id}
-        return {"client.id": "anabranch", **kafka, **own}
+        return group_properties(kafka, self.bootstrap_servers or servers, self.group_id)
+
+
+def group_properties(kafka: Mapping[str, Any], servers: str, group_id: str) -> dict[str, Any]:
+    """Returns `kafka`, the application's properties, with a group and Kafka's address."""
+    own = {"bootstrap.servers": servers, "group.id": group_id}
+    return {"client.id": "anabranch", **kafka_tokens.at(kafka, servers), **own}
 
 
 class Fetch(msgspec.Struct, frozen=True):

@@ -49,20 +49,6 @@ class Checkpoint(msgspec.Struct, frozen=True):
         """Returns the offset of the next message of a bucket, None if it is not known."""
         return self.positions.get(segment_id, {}).get(bucket)
 
-    def over(self, before: Checkpoint) -> Checkpoint:
-        """Returns this one, with the positions of `before` for buckets that it does not name.
-        Positions of another topic are left out.
-
-        >>> Checkpoint(7, {0: {1: 9}}).over(Checkpoint(7, {0: {0: 4, 1: 5}})).positions
-        {0: {0: 4, 1: 9}}
-        """
-        if before.incarnation != self.incarnation:
-            return self
-        positions = {segment: dict(buckets) for segment, buckets in before.positions.items()}
-        for segment_id, buckets in self.positions.items():
-            positions.setdefault(segment_id, {}).update(buckets)
-        return Checkpoint(self.incarnation, positions)
-
     def to_json(self) -> bytes:
         """Encodes it.
 
@@ -151,14 +137,9 @@ class CheckpointConsumer(OrderedConsumer):
 
         Raises BucketLostError, once, if messages are delivered again that were delivered here:
         those not saved when their bucket was taken away. The rest counts as saved all the same.
+        Raises ClientError for a checkpoint of another topic.
         """
         self._home.check()
-        raise_lost(self.note_saved(checkpoint))
-
-    def note_saved(self, checkpoint: Checkpoint) -> list[Lost]:
-        """Does the work of `saved`, and returns the buckets that are delivered again. Raises
-        ClientError for a checkpoint of another topic.
-        """
         self._check_incarnation(checkpoint)
         self._look()
         now = self._now()
@@ -177,7 +158,7 @@ class CheckpointConsumer(OrderedConsumer):
                     had = self._had.get(place)
                     beyond.append(Lost(self.topic, place, had.loss if had else Loss.NOT_HELD))
         self._changed()
-        return list(dict.fromkeys([*beyond, *self.take_lost()]))
+        raise_lost(list(dict.fromkeys([*beyond, *self.take_lost()])))
 
     def _stored_up_to(self, place: SegmentBucket) -> int:
         """Returns the end of what is surely stored.
@@ -214,17 +195,6 @@ class CheckpointConsumer(OrderedConsumer):
         gone = _removed({place.segment_id for place in (*self._saved, *self._had)}, layout)
         self._saved = {p: e for p, e in self._saved.items() if p.segment_id not in gone}
         self._had = {p: h for p, h in self._had.items() if p.segment_id not in gone}
-
-    def without_removed(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Returns the checkpoint without segments that have left the layout.
-        Their consumers have read them to the end.
-        """
-        layout = self._watch.layout
-        if layout.incarnation != checkpoint.incarnation:
-            return checkpoint
-        gone = _removed(checkpoint.positions, layout)
-        left = {each: at for each, at in checkpoint.positions.items() if each not in gone}
-        return Checkpoint(checkpoint.incarnation, left)
 
     def _check_incarnation(self, checkpoint: Checkpoint) -> None:
         assignment = self._core.assignment

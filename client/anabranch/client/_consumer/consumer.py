@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 import msgspec
@@ -16,8 +16,7 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._consumer.session import ConsumerSession, Identity
 from anabranch.client._errors import ClosedError, TopicNotFoundError
-from anabranch.client._producer.producer import Producer
-from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
+from anabranch.client._settings import DeadLetterPolicy
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.watch import LayoutWatch
@@ -27,16 +26,14 @@ from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 from anabranch.wire.logging import get_logger
 from anabranch.wire.supervised import supervised
 
-Produce = Callable[[str, ProducerSettings], Awaitable[Producer]]
-
 LEAVE_S_MAX: Final = 5.0
 
 
 class Membership(msgspec.Struct, frozen=True):
     """Names one consumer of a subscription, and its ways to the nodes and (`kafka`) to Kafka.
 
-    An empty name becomes a new one. `produce` makes a producer of a topic. The consumer calls
-    `on_readable` whenever there may be a message to take or a failure to see.
+    An empty name becomes a new one. The consumer calls `on_readable` whenever there may be a
+    message to take or a failure to see.
     """
 
     nodes: Nodes
@@ -44,7 +41,6 @@ class Membership(msgspec.Struct, frozen=True):
     kafka: Mapping[str, Any]
     subscription: str
     consumer_name: str
-    produce: Produce
     resources: ConsumerResources = OWN
     on_readable: Callable[[], None] | None = None
 
@@ -119,9 +115,7 @@ class Consumer(Receiving[MessageT]):
         cancelled call does not stop the closing: half closed, the consumer would keep its share and
         read nothing.
         """
-        if self._home.is_elsewhere:
-            await self._close_elsewhere()
-            return
+        self._home.check()
         if self._closing is None:
             if self._is_closing:
                 return  # it was never subscribed

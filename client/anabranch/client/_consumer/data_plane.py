@@ -46,7 +46,7 @@ from confluent_kafka import (
 from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of, size_of
-from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG
+from anabranch.client._kafka_options import CONSUMER, made
 from anabranch.client._settings import ReadSettings
 from anabranch.wire.logging import get_logger
 
@@ -94,9 +94,8 @@ class DataPlane:
     ) -> None:
         self._settings = settings
         told = {"error_cb": trouble.heard, "enable.partition.eof": True}
-        self._consumer = Consumer(
-            {**CONSUMER, **settings.kafka(), **kafka, **told}, logger=LIBRDKAFKA_LOG
-        )
+        self._properties = {**CONSUMER, **settings.kafka(), **kafka, **told}
+        self._clients: list[Consumer] = []  # one, made by the thread
         self._on_read = on_read
         self._skips_gone = skips_gone
         self._loop = asyncio.get_running_loop()
@@ -181,11 +180,23 @@ class DataPlane:
 
     def _end(self) -> None:
         self._thread.join()
-        self._consumer.close()
+        for client in self._clients:
+            client.close()
+
+    @property
+    def _consumer(self) -> Consumer:
+        return self._clients[0]
 
     def _poll(self) -> None:
         try:
-            self._poll_until_stopped()
+            while not (self._clients or self._stopped):
+                try:
+                    self._clients.append(made(Consumer, self._properties))
+                except KafkaException as error:
+                    self._trouble.note(error.args[0], "to show a token")
+                    self._wake.wait(_PARKED_S)
+            if self._clients:
+                self._poll_until_stopped()
         except Exception as error:  # noqa: BLE001 - told to whoever receives
             self._trouble.fault(error)
         finally:

@@ -16,6 +16,7 @@ consumer can have the bucket.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -30,7 +31,7 @@ from confluent_kafka import (
 )
 
 from anabranch.client._consumer.assignment import Partition
-from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG
+from anabranch.client._kafka_options import CONSUMER, made
 from anabranch.wire import clock
 
 _T = TypeVar("_T")
@@ -73,7 +74,7 @@ class GroupOffsets:
             "heartbeat.interval.ms": patience_ms // 3,
             "socket.timeout.ms": patience_ms,
         }
-        self._client = Consumer({**CONSUMER, **patience, **kafka}, logger=LIBRDKAFKA_LOG)
+        self._properties = {**CONSUMER, **patience, **kafka}
         self._mark = mark
         self._now = now
         self._loop = asyncio.get_running_loop()
@@ -124,7 +125,13 @@ class GroupOffsets:
     def close(self) -> None:
         """Waits for questions that are under way."""
         self._thread.shutdown(wait=True)
-        self._client.close()
+        if "_client" in vars(self):
+            self._client.close()
+
+    @functools.cached_property
+    def _client(self) -> Consumer:
+        """The client, which the thread makes for the first question."""
+        return made(Consumer, self._properties)
 
     async def _ask(self, question: Callable[[], _T]) -> _T:
         return await self._loop.run_in_executor(self._thread, question)

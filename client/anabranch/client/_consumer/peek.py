@@ -14,7 +14,13 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
 
-from anabranch.client._consumer.assignment import Fetch, Holding, Partition, SegmentBucket
+from anabranch.client._consumer.assignment import (
+    Fetch,
+    Holding,
+    Partition,
+    SegmentBucket,
+    group_properties,
+)
 from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
 from anabranch.client._consumer.messages import Message, Source
@@ -52,14 +58,15 @@ async def peek(
     `start_ms` has the form of `start_milliseconds`. Raises KafkaReadError if Kafka refuses, and
     DeadlineError after `timeout_s` seconds.
     """
-    places = {
-        (part.kafka_topic, bucket): SegmentBucket(part.segment_id, bucket)
-        for part in layout.segments.values()
-        for bucket in range(part.info.buckets)
-    }
+    places: dict[Partition, SegmentBucket] = {}
+    firsts: dict[Partition, int] = {}
+    for part in layout.segments.values():
+        for bucket in range(part.info.buckets):
+            places[part.kafka_topic, bucket] = SegmentBucket(part.segment_id, bucket)
+            firsts[part.kafka_topic, bucket] = part.info.first_offset(bucket)
     # A group that is never joined, and in which nothing is committed, is not known to Kafka.
-    own = {"bootstrap.servers": layout.bootstrap_servers, "group.id": "anabranch-peek"}
-    look = _Look({"client.id": "anabranch", **kafka, **own}, places, messages_max)
+    given = group_properties(kafka, layout.bootstrap_servers, "anabranch-peek")
+    look = _Look(given, places, firsts, messages_max)
     try:
         async with asyncio.timeout(timeout_s):
             found = await look.taken(start_ms)
@@ -90,9 +97,14 @@ class _Look:
     """One peek. Its methods raise KafkaReadError."""
 
     def __init__(
-        self, kafka: Mapping[str, Any], places: Mapping[Partition, SegmentBucket], most: int
+        self,
+        kafka: Mapping[str, Any],
+        places: Mapping[Partition, SegmentBucket],
+        firsts: Mapping[Partition, int],
+        most: int,
     ) -> None:
         self._places = places
+        self._firsts = firsts  # what lies before is another segment's
         self._most = most
         self._heard = asyncio.Event()
         self.trouble = _Trouble(self._heard.set)
@@ -131,7 +143,10 @@ class _Look:
 
     async def _spans(self, start_ms: int) -> dict[Partition, tuple[int, int]]:
         """Returns the offsets to read, the second one excluded."""
-        ranges = await self._told(lambda: self._offsets.ranges(self._places))
+        found = await self._told(lambda: self._offsets.ranges(self._places))
+        ranges = {
+            place: (max(first, self._firsts[place]), end) for place, (first, end) in found.items()
+        }
         begins = {place: first for place, (first, _) in ranges.items()}
         if start_ms == LATEST:
             begins = {p: max(first, end - self._most) for p, (first, end) in ranges.items()}

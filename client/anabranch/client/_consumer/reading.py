@@ -184,10 +184,6 @@ class Reading:
         """Ends all reading, after the tasks are cancelled."""
         await asyncio.gather(_closed(self.plane, self.offsets), *self._former)
 
-    async def drop(self) -> None:
-        """Ends all reading after the event loop is over."""
-        await _closed(self.plane, self.offsets)
-
     def _made_plane(self) -> Plane | None:
         assignment = self._core.assignment
         if assignment is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -14,6 +15,7 @@ from confluent_kafka import KafkaError, Message
 from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Partition
 from anabranch.client._errors import KafkaReadError
+from anabranch.client._kafka_options import LOCKED_OUT, WITHOUT_TOKEN
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.wire.logging import get_logger
 
@@ -67,14 +69,8 @@ def _some(messages: list[Message], turn: int, step: int) -> list[Message]:
 
 
 _logger = get_logger(__name__)
-_LOCKED_OUT: Final = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    }
-)
-_FOR_GOOD: Final = _LOCKED_OUT | {
+# Without `LOCKED_OUT`, which may pass with the next token: `heard` is told when it does not.
+_FOR_GOOD: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -89,6 +85,7 @@ def is_for_good(error: KafkaError) -> bool:
 
 
 _NEW_S: Final = 5.0  # a new topic may be unknown to a broker for a moment
+_WITHOUT_TOKEN_S: Final = 30.0
 _GONE_S: Final = 30.0  # no topic takes so long to be known to all brokers
 AGAIN_S: Final = 10.0  # the interval of repeats: clients try again many times a second
 _DISTRUST: Final = "certificate verify failed"  # one code is for all that goes wrong with TLS
@@ -102,7 +99,7 @@ def locked_out(error: KafkaError) -> str:
     """
     if error.code() == KafkaError._SSL and _DISTRUST in error.str():
         why, wrong = "This client does not trust Kafka", "ssl.ca.location"
-    elif error.code() in _LOCKED_OUT:
+    elif error.code() in LOCKED_OUT:
         why, wrong = "Kafka does not let this client in", "sasl.username and sasl.password"
     else:
         return ""
@@ -120,6 +117,7 @@ class ReadTrouble:
     ) -> None:
         self.failure: KafkaReadError | None = None  # why nothing can be read any more
         self._said = ""
+        self._said_until = -math.inf  # until then other errors follow from that one
         self._clock = clock
         self._logged = LogRateLimit(AGAIN_S)
         self._missing: dict[str, float] = {}  # the time since which each Kafka topic is missing
@@ -156,15 +154,20 @@ class ReadTrouble:
     def well(self) -> None:
         """Notes that Kafka did what it was asked for."""
         self._said = ""
+        self._said_until = -math.inf
 
     def note(self, error: KafkaError | None, doing: str = "to read") -> None:
         """Notes an error of Kafka. Most errors pass."""
         if error is None:
             return
-        self._said = error.str()
+        now = self._clock()
+        if error.code() == WITHOUT_TOKEN:
+            self._said_until = now + _WITHOUT_TOKEN_S
+        if error.code() == WITHOUT_TOKEN or now >= self._said_until:
+            self._said = error.str()
         if is_for_good(error):
             self.fail(f"Kafka refuses for good {doing}: {error.str()}")
-        if count := self._logged.due((doing, error.name()), self._clock()):
+        if count := self._logged.due((doing, error.name()), now):
             more = {"times": count} if count > 1 else {}
             _logger.warning(
                 "consumer.kafka", doing=doing, why=error.str(), code=error.name(), **more
@@ -175,7 +178,9 @@ class ReadTrouble:
         All pass but those of a client that is locked out.
         """
         why = locked_out(error)
-        if why:
+        if error.code() == WITHOUT_TOKEN:
+            self.note(error, "to show a token")
+        elif why:
             self._said = error.str()
             self.fail(why)
 

@@ -186,10 +186,6 @@ class OrderedConsumer(Consumer[Message]):
                 f"{self._reading.trouble.last}"
             )
 
-    async def _end_without_loop(self) -> None:
-        self._is_closing = True
-        await self._reading.drop()
-
     async def _settle_and_leave(self) -> bool:
         """Returns True if everything that was acknowledged is committed."""
         with contextlib.suppress(TimeoutError):

@@ -23,7 +23,6 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import connect
 from anabranch.wire.errors import RefusedError, RequestTimeoutError
 
-LINES_MAX: Final = 2_000  # lines of one connection; nodes take 10,000 watches
 REQUESTS_MAX: Final = 100  # under way on one connection; the others wait for their turn
 _CONNECT_S_MAX: Final = 5.0
 _IDS: Final = ("session_id", "consumer_id")
@@ -138,11 +137,11 @@ class Line:
 
 
 class SharedConnections:
-    """The connections of one consumer over many topics, on one event loop."""
+    """The connections of one consumer over many topics, one to each node, on one event loop."""
 
     def __init__(self, connecting: Connect = connect) -> None:
         self._connect = connecting
-        self._shared: dict[str, list[_Shared]] = {}  # by address
+        self._shared: dict[str, _Shared] = {}  # by address
         self._connecting: dict[str, asyncio.Lock] = {}
 
     async def connect(
@@ -151,18 +150,15 @@ class SharedConnections:
         """Returns a line to that node. Raises the errors of `Connect`."""
         address = f"{host}:{port}"
         async with self._connecting.setdefault(address, asyncio.Lock()):
-            known = self._shared.setdefault(address, [])
-            known[:] = [each for each in known if each.connection and each.connection.is_open]
-            for shared in known:
-                if shared.connection is not None and len(shared.lines) < LINES_MAX:
-                    return Line(shared, shared.connection, on_push)
-            made = _Shared()
-            made.connection = await self._connect(
-                host, port, on_push=made.pushed, timeout_s=timeout_s
-            )
-            made.connection.closed.add_done_callback(functools.partial(_end_lines, made))
-            known.append(made)
-            return Line(made, made.connection, on_push)
+            shared = self._shared.get(address)
+            if shared is None or shared.connection is None or not shared.connection.is_open:
+                shared = _Shared()
+                shared.connection = await self._connect(
+                    host, port, on_push=shared.pushed, timeout_s=timeout_s
+                )
+                shared.connection.closed.add_done_callback(functools.partial(_end_lines, shared))
+                self._shared[address] = shared
+            return Line(shared, shared.connection, on_push)
 
 
 def _end_lines(shared: _Shared, closed: asyncio.Future[str]) -> None:

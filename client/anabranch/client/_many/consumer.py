@@ -1,46 +1,42 @@
-"""`TopicsConsumer`: one consumer over a selection of topics, including topics that are created
-later.
+"""`StreamTopicsConsumer`: one consumer over a selection of topics, including later ones.
 
-Each topic has a consumer of its own. They share connections, clients of Kafka and numbers
-(`resources`). The application's calls take turns among the topics that have something
+Each topic has a consumer of its own (`FollowedTopics`). They share connections, clients of Kafka
+and numbers (`resources`). The application's calls take turns among the topics that have something
 (`TopicTurns`).
-
-A task follows each topic while the list has it, or something of it is here. So a topic is opened
-again only once it is closed, and never has two consumers here:
-
-* It opens the topic in its turn, because only `OPENING_MAX` are opened at once.
-* Messages are given out until the topic leaves the list, or its consumer fails.
-* Then the topic drains: its given-out messages may be acknowledged, until all of them are or
-  `settle_s` is over. Then it is closed.
-* A topic that cannot be opened, or fails, is tried again with back-off while the list has it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import math
 import secrets
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Self, TypeVar
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Self
 
 import msgspec
 
-from anabranch.client._aio import MessageT, Receiving, Tasks
-from anabranch.client._consumer.consumer import Consumer, Membership, Produce
+from anabranch.client._aio import Receiving, Tasks
+from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.messages import (
+    Batch,
+    Lost,
+    Message,
+    parts_of,
+    raise_lost,
+    while_held,
+)
 from anabranch.client._consumer.session import warn_if_blocked
+from anabranch.client._consumer.stream import StreamConsumer
 from anabranch.client._errors import (
     ClientError,
     ClosedError,
-    ConsumerFencedError,
+    DeadlineError,
     TopicNotFoundError,
 )
+from anabranch.client._many.followed import FollowedTopics
 from anabranch.client._many.resources import SharedResources
-from anabranch.client._many.turns import TopicTurns
-from anabranch.client._settings import ReceivingSettings
+from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.topic_list import ListChange, TopicSelection
@@ -51,108 +47,65 @@ from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.wire import clock
 from anabranch.wire.logging import get_logger
 
-ConsumerT = TypeVar("ConsumerT", bound=Consumer[Any])
-SettingsT = TypeVar("SettingsT", bound=ReceivingSettings)
-
-OPENING_MAX: Final = 64  # topics that are being opened at once
-_CLOSING_MAX: Final = 64
 _WATCH_S_MAX: Final = 30.0  # for the first layout of a topic, when many are asked for
-_BACK_OFF_S_MIN: Final = 0.5
-_BACK_OFF_S_MAX: Final = 60.0
-# A topic must have been open for so long that its next failure counts as the first again.
-_STEADY_S: Final = 60.0
 _LOOK_S: Final = 0.5  # between two looks at whether the event loop runs
 _SESSION_S: Final = 10.0  # by the nodes' default
+_MESSAGES_MAX: Final = 1_000
+_TURN: Final = 100  # the event loop has its turn after so many messages at the latest
 
 
-class TopicsSubscription(msgspec.Struct, frozen=True):
-    """Names one consumer of a subscription and its selection of topics, with its ways to nodes and
-    Kafka.
+class StreamTopicsConsumer(Receiving[Message]):
+    """One stream consumer over many topics, on one event loop. `Client` makes it.
+
+    Each topic keeps the promises of `StreamConsumer`. A topic that fails, or cannot be subscribed
+    to, is logged and tried again. The others go on.
     """
 
-    nodes: Nodes
-    kafka: Mapping[str, Any]
-    selection: TopicSelection
-    subscription: str
-    consumer_name: str
-    produce: Produce
-    traffic: TrafficReporter
-
-
-@dataclass(slots=True, eq=False)
-class _Topic:
-    """One topic that the list has, or that is here yet."""
-
-    name: str
-    is_listed: bool = True
-    is_giving: bool = False  # its messages are given out
-    failures: int = 0
-    since: float = 0.0  # it was opened
-    opening: asyncio.Task[None] | None = None
-    poke: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
-        """Waits for the condition, looking after each poke, for `timeout_s` seconds at most."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while not condition():
-                    self.poke.clear()
-                    await self.poke.wait()
-
-    @property
-    def back_off_s(self) -> float:
-        """The seconds until it is tried again."""
-        if not self.failures:
-            return 0.0
-        return min(_BACK_OFF_S_MAX, _BACK_OFF_S_MIN * 2.0 ** min(self.failures - 1, 20))
-
-
-class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT]):
-    """One consumer over many topics, on one event loop. `Client` makes it.
-
-    A topic that fails, or cannot be subscribed to, is logged and tried again. The others go on.
-    """
-
-    def __init__(self, who: TopicsSubscription, settings: SettingsT, settle_s: float) -> None:
-        kind = type(who.selection)
+    def __init__(
+        self,
+        nodes: Nodes,
+        kafka: Mapping[str, Any],
+        traffic: TrafficReporter,
+        selection: TopicSelection,
+        subscription: str,
+        consumer_name: str,
+        settings: ConsumerSettings,
+    ) -> None:
+        kind = type(selection)
         if not issubclass(kind, TopicSelection):
             raise InvalidInputError(f"topics must be a TopicSelection: {kind.__name__}")
-        self.selection = who.selection
-        self.subscription = names.subscription(who.subscription)
-        self.consumer_name = names.consumer(who.consumer_name or f"consumer-{secrets.token_hex(8)}")
-        self._lives_here(f"consumer {self.consumer_name} of {who.selection}")
-        self._who = who
+        self.selection = selection
+        self.subscription = names.subscription(subscription)
+        self.consumer_name = names.consumer(consumer_name or f"consumer-{secrets.token_hex(8)}")
+        self._lives_here(f"consumer {self.consumer_name} of {selection}")
+        self._kafka = kafka
+        self._traffic = traffic
         self._settings = settings
         self._late_settings = msgspec.structs.replace(settings, start="earliest")
-        self._settle_s = None if math.isinf(settle_s) else settle_s
         self._now: Callable[[], float] = clock.now
-        self._list = TopicListWatch(who.nodes, who.selection)
-        self._parts = SharedResources(who.nodes)
-        self._turns = TopicTurns()
-        self._topics: dict[str, _Topic] = {}
-        self._draining: dict[_Topic, None] = {}
-        self._consumers: dict[str, ConsumerT] = {}  # for topics that are open or drain
-        self._has_consumer: set[str] = set()  # topics that have one, be it before it is open
-        self._failing: dict[str, str] = {}
+        self._list = TopicListWatch(nodes, selection)
+        self._parts = SharedResources(nodes)
         # The topics of the first list, which begin at `start`, with their incarnations.
         self._first: dict[str, int] = {}
-        self._untried: set[str] = set()  # topics of the first list, neither opened nor refused yet
-        self._all_tried = asyncio.Event()
+        self._received = 0
+        self._given: dict[str, None] = {}  # topics with messages that were given out
+        self._unflushed: dict[str, None] = {}  # topics of which something was acknowledged
         self._tasks = Tasks(self._task_failed)
-        self._followers: set[asyncio.Task[None]] = set()
         self._readable = asyncio.Event()
-        self._opening_turn = asyncio.Semaphore(OPENING_MAX)
-        self._closing_turn = asyncio.Semaphore(_CLOSING_MAX)
         self._failure: BaseException | None = None
-        self._close_failure: Exception | None = None
         self._is_closing = False
-        self._is_over = False  # every topic goes at once
-        self._keeps_share = False  # for the closing of its topics
         self._closing: asyncio.Task[None] | None = None
         self._logger = get_logger(__name__).bind(
-            selection=str(self.selection),
+            selection=str(selection),
             subscription=self.subscription,
             consumer=self.consumer_name,
+        )
+        self._followed = FollowedTopics(
+            self._opened,
+            settings.settle_s,
+            self._readable.set,
+            self._task_failed,
+            self._logger,
         )
 
     # For the application.
@@ -163,16 +116,14 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         """
         topics = await self._list.start(self._settings.subscribe_timeout_s)
         self._list.listeners.append(self._list_changed)
-        self._check_count(len(topics))
-        self._first, self._untried = dict.fromkeys(topics, 0), set(topics)
-        self._listed(sorted(topics))
-        self._tried("")
+        self._first = dict.fromkeys(topics, 0)
+        self._followed.begin(topics)
         self._tasks.spawn(self._look())
         try:
             async with asyncio.timeout(self._settings.subscribe_timeout_s):
-                await self._all_tried.wait()
+                await self._followed.all_tried.wait()
         except TimeoutError:
-            self._logger.warning("consumer.topics_opening", topics=len(self._untried))
+            self._logger.warning("consumer.topics_opening", topics=len(self._followed.untried))
         if self._failure is not None:
             raise self._failure
         return self
@@ -180,146 +131,178 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
     @property
     def topics(self) -> list[str]:
         """The topics that it consumes now, sorted: `tenant/namespace/name`."""
-        return sorted(each.name for each in list(self._topics.values()) if each.is_giving)
+        return sorted(each.name for each in list(self._followed.topics.values()) if each.is_giving)
 
     @property
     def failing(self) -> dict[str, str]:
         """Topics whose subscription failed, with the reason. The consumer tries them again."""
-        return dict(self._failing)
+        return dict(self._followed.failing)
 
     @property
     def is_closed(self) -> bool:
         """True once nothing of it is left to close."""
         return self._is_closing and (self._closing is None or self._closing.done())
 
-    async def close(self, *, keep_share: bool = False) -> None:
-        """Leaves all subscriptions, as each kind of consumer describes.
-        `Consumer.close` describes `keep_share`.
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """Returns the next message.
+        Raises DeadlineError after `timeout_s` seconds, or ClosedError.
         """
-        if self._home.is_elsewhere:
-            await self._close_elsewhere()
+        self._received += 1
+        if self._received % _TURN == 0:
+            await asyncio.sleep(0)
+        return (await self._next(1, timeout_s))[0]
+
+    async def receive_many(
+        self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
+    ) -> Batch:
+        """Returns the messages that are there, of any topics, from one to `messages_max`.
+        Raises the errors of `receive`.
+        """
+        if messages_max < 1:
+            raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")
+        await asyncio.sleep(0)
+        return await self._next(messages_max, timeout_s)
+
+    def while_held(self, received: Message | Batch) -> AbstractAsyncContextManager[None]:
+        """Returns a context that is cancelled if a bucket of `received` is taken away, as for one
+        topic.
+        """
+        self._home.check()
+        return while_held(received)
+
+    def acknowledge(self, received: Message | Batch) -> None:
+        """Notes that everything up to this message or batch has been processed, in its topics.
+
+        Raises BucketLostError as `StreamConsumer.acknowledge` does.
+        """
+        self._home.check()
+        lost: list[Lost] = []
+        for source, end in parts_of(received):
+            consumer = self._followed.consumers.get(source.topic)
+            if consumer is not None:
+                self._unflushed[source.topic] = None
+                lost += consumer.note_acknowledged([(source.holding, end)])
+            elif source.is_revoked(end):  # its topic was left
+                lost.append(Lost.of(source.topic, source.holding))
+        self._followed.settling()
+        raise_lost(lost)
+
+    def acknowledge_all(self) -> None:
+        """Notes that everything that was received so far has been processed.
+
+        Raises BucketLostError as `StreamConsumer.acknowledge_all` does.
+        """
+        self._home.check()
+        given, self._given = self._given, {}
+        lost, self._followed.lost = list(self._followed.lost), {}
+        for topic in given:
+            consumer = self._followed.consumers.get(topic)
+            if consumer is not None:
+                self._unflushed[topic] = None
+                lost += consumer.note_all_acknowledged()
+        self._followed.settling()
+        raise_lost(lost)
+
+    async def flush(self, timeout_s: float = 10.0) -> None:
+        """Returns once all acknowledgements are committed.
+
+        Raises DeadlineError or SessionLapsedError, from the first topic that does.
+        """
+        self._home.check()
+        topics, self._unflushed = self._unflushed, {}
+        flushed = [self._flush(topic, timeout_s) for topic in topics]
+        for failure in await asyncio.gather(*flushed, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    async def _flush(self, topic: str, timeout_s: float) -> None:
+        consumer = self._followed.consumers.get(topic)
+        if consumer is None:
+            return  # its end has committed it
+        try:
+            await consumer.flush(timeout_s)
+        except (TopicNotFoundError, ClosedError):
             return
+        except BaseException:
+            self._unflushed[topic] = None
+            raise
+
+    async def close(self, *, keep_share: bool = False) -> None:
+        """Leaves all subscriptions, as `StreamConsumer.close` does. It describes `keep_share`."""
+        self._home.check()
         if self._closing is None:
-            self._is_closing, self._keeps_share = True, keep_share or self._keeps_share
+            self._is_closing = True
+            self._followed.keeps_share |= keep_share
             self._closing = asyncio.create_task(self._close_all(), name="consumer close")
         await asyncio.shield(self._closing)
 
-    async def _end_without_loop(self) -> None:
-        self._is_closing = True
-        ends = [consumer._end_without_loop() for consumer in self._consumers.values()]
-        await asyncio.gather(*ends, self._parts.close(), return_exceptions=True)
+    # Taking.
 
-    # The differences between kinds of consumers.
+    async def _next(self, messages_max: int, timeout_s: float | None) -> Batch:
+        batch = self._polled(messages_max)  # also when there is no time to wait
+        try:
+            async with asyncio.timeout(None if batch is not None else timeout_s):
+                while batch is None:
+                    self._readable.clear()
+                    batch = self._polled(messages_max)  # polling may have made it fail just now
+                    if batch is None:
+                        await self._readable.wait()
+                        batch = self._polled(messages_max)
+        except TimeoutError:
+            raise DeadlineError(
+                f"no message of {self.selection} came in {timeout_s:g} s"
+                + (f"; {len(self.failing)} topics are failing" if self.failing else "")
+            ) from None
+        return batch
 
-    @abstractmethod
-    def _make(self, membership: Membership, watch: LayoutWatch, settings: SettingsT) -> ConsumerT:
-        """Returns a consumer of one topic. Raises ClientError, InvalidInputError."""
-
-    @abstractmethod
-    def _in_flight(self, consumer: ConsumerT) -> bool:
-        """Returns True if a message that it gave out can still be acknowledged."""
-
-    def _check_count(self, topics: int) -> None:
-        """Raises InvalidInputError for more topics than such a consumer can have."""
-
-    def _came(self, topic: str, consumer: ConsumerT) -> None:
-        """Notes that the topic is open."""
-
-    def _went(self, topic: str) -> None:
-        """Notes that nothing more of the topic is to be given out."""
-
-    def _left(self, consumer: ConsumerT) -> None:
-        """Notes that the topic is closed."""
+    def _polled(self, messages_max: int) -> Batch | None:
+        """Returns messages of the topics whose turn it is, None if no topic has any."""
+        self._check()
+        parts: list[Batch] = []
+        left = messages_max
+        while left and self._followed.turns:
+            topic, most = self._followed.turns.next()
+            consumer = self._followed.consumers.get(topic)
+            part = None
+            if consumer is not None:
+                try:
+                    part = consumer.poll(min(left, most))
+                except AnabranchError as error:
+                    self._followed.failed(topic, error)
+                    continue
+            self._followed.turns.took(topic, 0 if part is None else len(part))
+            if part is not None:
+                left -= len(part)
+                parts.append(part)
+                self._given[topic] = None
+        return Batch.joined(parts) if parts else None
 
     # Topics come and go.
 
     def _list_changed(self, change: ListChange) -> None:
         for name in change.removed:
-            self._failing.pop(name, None)
             self._first.pop(name, None)  # a topic that takes its name comes later
-            self._tried(name)
-            topic = self._topics.get(name)
-            if topic is not None:
-                topic.is_listed, topic.failures = False, 0
-                self._stop_giving(topic)
-        self._listed(change.added)
+            self._followed.unlisted(name)
+        self._followed.listed(change.added)
         self._logger.info(
             "consumer.topics_changed", added=len(change.added), removed=len(change.removed)
         )
 
-    def _listed(self, topics: Iterable[str]) -> None:
-        for name in topics:
-            topic = self._topics.get(name)
-            if topic is not None:
-                topic.is_listed = True
-            elif not self._is_over:
-                topic = self._topics[name] = _Topic(name)
-                task = self._tasks.spawn(self._follow(topic))
-                self._followers.add(task)
-                task.add_done_callback(self._followers.discard)
-
-    def _tried(self, topic: str) -> None:
-        self._untried.discard(topic)
-        if not self._untried:
-            self._all_tried.set()
-
-    def _wants(self, topic: _Topic) -> bool:
-        return topic.is_listed and not self._is_over and self._failure is None
-
-    async def _follow(self, topic: _Topic) -> None:
-        """Consumes a topic while the list has it, and drains and closes it then."""
-        while self._wants(topic):
-            async with self._opening_turn:
-                if self._wants(topic):
-                    topic.opening = self._tasks.spawn(self._open(topic))
-                    await asyncio.wait([topic.opening])
-                    topic.opening = None
-            self._tried(topic.name)
-            consumer = self._consumers.get(topic.name)
-            if consumer is not None:
-                await topic.until(lambda: not topic.is_giving)
-                await self._drain(topic, consumer)
-                await self._close_topic(topic, consumer)
-            await topic.until(lambda: not self._wants(topic), topic.back_off_s)
-        del self._topics[topic.name]
-
-    async def _open(self, topic: _Topic) -> None:
-        try:
-            consumer = await self._opened(topic.name)
-        except AnabranchError as error:
-            self._failed(topic.name, error)
-            return
-        self._consumers[topic.name] = consumer
-        self._failing.pop(topic.name, None)
-        topic.is_giving, topic.since = self._wants(topic), self._now()
-        if topic.is_giving:
-            self._came(topic.name, consumer)
-            self._topic_readable(topic.name)  # messages from before count, too
-
-    async def _opened(self, topic: str) -> ConsumerT:
-        who = self._who
-        watch = LayoutWatch(self._parts.nodes, f"topic://{topic}")
+    async def _opened(self, topic: str) -> StreamConsumer:
+        nodes = self._parts.nodes
+        watch = LayoutWatch(nodes, f"topic://{topic}")
         layout = await watch.start(_WATCH_S_MAX)
-        settings = (
-            self._late_settings if self._is_late(topic, layout.incarnation) else self._settings
-        )
+        is_late = self._is_late(topic, layout.incarnation)
         try:
-            watch.traffic = who.traffic.topic(watch)
-            membership = Membership(
-                self._parts.nodes,
-                watch,
-                who.kafka,
-                self.subscription,
-                self.consumer_name,
-                who.produce,
-                self._parts,
-                functools.partial(self._topic_readable, topic),
+            watch.traffic = self._traffic.topic(watch)
+            who = (nodes, watch, self._kafka, self.subscription, self.consumer_name)
+            readable = functools.partial(self._followed.readable, topic)
+            consumer = StreamConsumer(
+                Membership(*who, self._parts, readable),
+                self._late_settings if is_late else self._settings,
             )
-            consumer = self._make(membership, watch, settings)
-            self._has_consumer.add(topic)
             await consumer.start()
         except BaseException:
-            self._has_consumer.discard(topic)
             await watch.close()
             raise
         return consumer
@@ -335,76 +318,6 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             return False
         self._first.pop(topic, None)
         return True
-
-    async def _drain(self, topic: _Topic, consumer: ConsumerT) -> None:
-        """Waits until nothing that was given out is left to acknowledge."""
-        self._draining[topic] = None
-        await topic.until(lambda: self._is_over or not self._in_flight(consumer), self._settle_s)
-        del self._draining[topic]
-
-    async def _close_topic(self, topic: _Topic, consumer: ConsumerT) -> None:
-        try:
-            async with self._closing_turn:
-                await consumer.close(keep_share=self._keeps_share)
-        except Exception as error:  # noqa: BLE001 - the others must go on all the same
-            self._logger.warning("consumer.topic_not_closed_well", topic=topic.name, why=str(error))
-            if self._is_closing and topic.is_listed:  # one that is gone has no positions
-                self._close_failure = self._close_failure or error
-        finally:
-            del self._consumers[topic.name]
-            self._left(consumer)
-            self._has_consumer.discard(topic.name)
-
-    def _failed(self, name: str, error: Exception) -> None:
-        """Notes that the topic could not be opened, or goes on no more.
-
-        A consumer that is fenced in one topic is fenced in all. To come again would fence the other
-        one in turn.
-        """
-        topic = self._topics.get(name)
-        if topic is None or (name in self._consumers and not topic.is_giving):
-            return
-        if topic.is_giving and self._now() - topic.since >= _STEADY_S:
-            topic.failures = 0
-        topic.failures += 1
-        if topic.is_listed:
-            self._failing[name] = str(error)
-        self._stop_giving(topic)
-        if isinstance(error, ConsumerFencedError):
-            self._keeps_share = True
-            self._end_topics()
-            self._task_failed(error)
-        gone = isinstance(error, TopicNotFoundError)  # the list will say so, too
-        tell = self._logger.info if gone else self._logger.warning
-        tell("consumer.topic_failed", topic=name, why=str(error), again_s=topic.back_off_s)
-
-    def _stop_giving(self, topic: _Topic) -> None:
-        topic.is_giving = False
-        self._turns.leave(topic.name)
-        self._went(topic.name)
-        if topic.opening is not None and not topic.is_listed:
-            topic.opening.cancel()
-        topic.poke.set()
-
-    def _end_topics(self) -> None:
-        self._is_over = True
-        for topic in self._topics.values():
-            self._stop_giving(topic)
-            if topic.opening is not None:
-                topic.opening.cancel()
-
-    def _topic_readable(self, name: str) -> None:
-        topic = self._topics.get(name)
-        if topic is not None and topic.is_giving:
-            self._turns.ready(name)
-            self._readable.set()
-        else:
-            self._settling()
-
-    def _settling(self) -> None:
-        """Notes an acknowledgement or a loss. A draining topic may be settled by it."""
-        for topic in self._draining:
-            topic.poke.set()
 
     async def _look(self) -> None:
         """Warns of a blocked event loop, once for all topics."""
@@ -427,7 +340,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         fault = ClientError(f"the consumer met a fault: {error!r}")
         self._failure = self._failure or (error if isinstance(error, ClientError) else fault)
         self._readable.set()
-        self._all_tried.set()
+        self._followed.all_tried.set()
 
     # Its end.
 
@@ -435,13 +348,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         self._readable.set()
         try:
             await self._list.close()
-            self._end_topics()
-            if self._followers:
-                await asyncio.wait(self._followers)
+            await self._followed.close()
         finally:
             await self._tasks.cancel()
-            ends = [consumer.close() for consumer in self._consumers.values()]
-            await asyncio.gather(*ends, return_exceptions=True)
             await self._parts.close()
-        if self._close_failure is not None:
-            raise self._close_failure

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -48,7 +49,7 @@ from anabranch.client._consumer.group_offsets import (
     patience_s,
     ranges_by,
 )
-from anabranch.client._kafka_options import ADMIN, CONSUMER, LIBRDKAFKA_LOG
+from anabranch.client._kafka_options import ADMIN, CONSUMER, made
 from anabranch.wire import clock
 
 _T = TypeVar("_T")
@@ -64,7 +65,15 @@ class _Admin:
 
     def __init__(self, kafka: Mapping[str, Any]) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._clients = [AdminClient({**ADMIN, **kafka}, logger=LIBRDKAFKA_LOG)]
+        self._properties = {**ADMIN, **kafka}
+        self._clients: list[AdminClient] = []  # one
+        self._making = asyncio.Lock()
+
+    async def made(self) -> None:
+        """Makes the client, if it is not there yet. Raises KafkaException."""
+        async with self._making:
+            if not self._clients and not self.lost.done():
+                self._clients.append(await asyncio.to_thread(made, AdminClient, self._properties))
 
     def commit(self, group: ConsumerGroupTopicPartitions) -> asyncio.Future[Any]:
         """Commits the group's offsets."""
@@ -85,6 +94,7 @@ class OffsetsClient:
         self._kafka: Mapping[str, Any] = {}
         self._admin: _Admin | None = None
         self._asking: Consumer | None = None
+        self._making = threading.Lock()
         self._turn = asyncio.Semaphore(_COMMITTING_MAX)
         self._threads = ThreadPoolExecutor(_CONSUMERS_MAX, "anabranch-offsets")
 
@@ -103,6 +113,7 @@ class OffsetsClient:
             if is_late():
                 return Answers({}, {})
             admin = self._admin = self._admin or _Admin(self._kafka)
+            await admin.made()
             answer = admin.commit(group)
             answer.add_done_callback(_looked_at)  # it may come when nobody waits any more
             await asyncio.wait(
@@ -121,10 +132,13 @@ class OffsetsClient:
         """Returns the result of `GroupOffsets.ranges`.
         `kafka` has the properties of any of the groups.
         """
-        if self._asking is None:
-            self._asking = Consumer({**CONSUMER, **kafka}, logger=LIBRDKAFKA_LOG)
-        client = self._asking
-        return await self.call(lambda: ranges_by(client, partitions, _ASK_S_MAX))
+        return await self.call(lambda: ranges_by(self._asker(kafka), partitions, _ASK_S_MAX))
+
+    def _asker(self, kafka: Mapping[str, Any]) -> Consumer:
+        with self._making:
+            if self._asking is None:
+                self._asking = made(Consumer, {**CONSUMER, **kafka})
+            return self._asking
 
     async def call(self, question: Callable[[], _T]) -> _T:
         """Calls the question on a thread, and returns or raises its outcome."""
@@ -168,7 +182,7 @@ class SharedOffsets:
         asked = [TopicPartition(*place) for place in partitions]
 
         def ask() -> list[TopicPartition]:
-            client = Consumer({**CONSUMER, **self._kafka}, logger=LIBRDKAFKA_LOG)
+            client = made(Consumer, {**CONSUMER, **self._kafka})
             try:
                 return client.committed(asked, timeout=_ASK_S_MAX)
             finally:

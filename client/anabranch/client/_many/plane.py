@@ -96,8 +96,6 @@ class SharedPlane(DataPlane):
         kafka: Mapping[str, Any],
         settings: ReadSettings,
         partitions_max: int,
-        *,
-        skips_gone: bool,
     ) -> None:
         self.partitions_max = partitions_max
         self.warms = partitions_max == FIRST_PARTITIONS_MAX
@@ -108,7 +106,7 @@ class SharedPlane(DataPlane):
         self._over_share: dict[Lane, None] = {}  # of the polling thread
         trouble = ReadTrouble(self._all_fail)
         settings = msgspec.structs.replace(settings, fetch_wait_ms=partitions_max // _A_SECOND)
-        super().__init__(kafka, settings, _nothing, trouble, skips_gone=skips_gone)
+        super().__init__(kafka, settings, _nothing, trouble)
 
     # On the event loop.
 
@@ -247,8 +245,6 @@ class SharedPlanes:
         settings: ReadSettings,
         on_read: Callable[[], None],
         trouble: ReadTrouble,
-        *,
-        skips_gone: bool,
         partitions: int,
     ) -> Lane:
         """Returns a lane of the first plane with room for so many partitions."""
@@ -257,7 +253,7 @@ class SharedPlanes:
                 return plane.lane(on_read, trouble, partitions)
         most = PARTITIONS_MAX if self._planes else FIRST_PARTITIONS_MAX
         part = msgspec.structs.replace(settings, bytes_max=max(1, settings.bytes_max // _PLANES))
-        plane = SharedPlane(kafka, part, most, skips_gone=skips_gone)
+        plane = SharedPlane(kafka, part, most)
         self._planes.append(plane)
         return plane.lane(on_read, trouble, partitions)
 

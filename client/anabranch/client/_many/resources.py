@@ -47,9 +47,8 @@ class SharedResources(ConsumerResources):
         skips_gone: bool,
         partitions: int,
     ) -> Plane:
-        return self._planes.lane(
-            kafka, settings, on_read, trouble, skips_gone=skips_gone, partitions=partitions
-        )
+        del skips_gone  # streams do
+        return self._planes.lane(kafka, settings, on_read, trouble, partitions)
 
     def offsets(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> Offsets:
         return self._offsets.of_group(kafka, session_s, mark)

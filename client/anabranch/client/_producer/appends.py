@@ -66,6 +66,9 @@ class Appends:
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
         self._id: ProducerId | None = None
+        # The last id of each bucket of an adopted topic: where that is given back, another writer
+        # begins at number 0, which Kafka would take for what it has.
+        self._numbered: dict[tuple[str, int], ProducerId] = {}
         self._identifying = False
         self._lingering: deque[tuple[float, PartitionWriter]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -176,11 +179,14 @@ class Appends:
 
     def _has_id(self, writer: PartitionWriter) -> bool:
         if writer.producer is None:
-            if self._id is not None and self._id == writer.former:
+            place = writer.segment.kafka_topic, writer.bucket
+            if self._id is not None and self._id in (writer.former, self._numbered.get(place)):
                 self._id = None
             if self._id is None:
                 self._identify()
             writer.producer = self._id
+            if self._id is not None and writer.segment.info.is_legacy:
+                self._numbered[place] = self._id
         return writer.producer is not None
 
     def _identify(self) -> None:
@@ -228,7 +234,7 @@ class Appends:
         throttle_s, in_doubt = 0.0, True
         try:
             body = producing.produce_request(batches, _KAFKA_MS_MAX)
-            reader = await self._links.link(address).ask(
+            reader = await self._links.link(address).send(
                 producing.PRODUCE, producing.PRODUCE_VERSION, body, _ANSWER_S_MAX
             )
             found = producing.read_produced(reader)

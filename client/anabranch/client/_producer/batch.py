@@ -6,7 +6,7 @@ microsecond, and no object of its own. A message that must go elsewhere is read 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -42,6 +42,17 @@ class PendingMessage(msgspec.Struct, eq=False):
     timestamp_ms: int = 0
     on_delivery: Any = None
     since: float = 0.0
+
+
+OVERHEAD_BYTES = 256  # for a batch of one record, with our headers
+
+
+def bytes_of(
+    key: str | bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+) -> int:
+    """Returns the most bytes that a message takes in a batch of its own."""
+    size = len(key or b"") + len(value or b"") + OVERHEAD_BYTES
+    return size + sum(len(name) + len(content or b"") + 8 for name, content in headers)
 
 
 class BatchLimits(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from anabranch.client._errors import (
     MessageTooLargeError,
     SerializationError,
 )
-from anabranch.client._producer.batch import PendingMessage
+from anabranch.client._producer.batch import OVERHEAD_BYTES, PendingMessage, bytes_of
 from anabranch.client._settings import ProducerSettings
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import hash32
@@ -153,22 +153,23 @@ def header_pairs(headers: Headers | None) -> list[tuple[str, bytes | None]]:
     return pairs
 
 
-OVERHEAD_BYTES = 256  # for a batch of one record, with our headers
-
-
 class Outgoing:
-    """Makes the messages of one producer of `topic`, a URL."""
+    """Makes the messages of one producer of `topic`, a URL.
 
-    def __init__(self, topic: str, settings: ProducerSettings) -> None:
+    `subject`: the topic's name for serializers, by which registries know schemas.
+    """
+
+    def __init__(self, topic: str, settings: ProducerSettings, subject: Callable[[], str]) -> None:
         self._topic = topic
         self._settings = settings
+        self._subject = subject
 
     def held(
         self,
         value: Any,
         key: Any,
         headers: Headers | None,
-        event_time_ms: int | None,
+        time_ms: int,
         on_delivery: OnDelivery | None,
         limit_bytes: int,
     ) -> PendingMessage:
@@ -178,15 +179,13 @@ class Outgoing:
         """
         settings = self._settings
         pairs = header_pairs(headers)
-        time_ms = now_ms() if event_time_ms is None else event_time(event_time_ms)
         key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
         value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
         if settings.encrypt is not None:
             value_bytes = self._encrypted(settings.encrypt, value_bytes)
         if settings.stamps:
             pairs = _stamped(pairs, key_bytes)
-        size = len(key_bytes or b"") + len(value_bytes or b"") + OVERHEAD_BYTES
-        size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)
+        size = bytes_of(key_bytes, value_bytes, pairs)
         if size > limit_bytes:
             raise MessageTooLargeError(
                 f"a message of {size} bytes (with {OVERHEAD_BYTES} for its envelope) is larger "
@@ -199,7 +198,7 @@ class Outgoing:
         self, serializer: Callable[..., Any] | None, content: Any, field: MessageField, headers: Any
     ) -> bytes | None:
         if serializer is not None:
-            context = SerializationContext(self._topic.removeprefix("topic://"), field, headers)
+            context = SerializationContext(self._subject(), field, headers)
             try:
                 content = serializer(content, context)
             except Exception as error:

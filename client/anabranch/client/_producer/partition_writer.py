@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from anabranch.client._producer.batch import BatchLimits, PendingMessage, ProducerId, RecordBatch
 from anabranch.client._topics.layout import Segment, TopicLayout
-from anabranch.core.hashing import bucket_of
+from anabranch.core.hashing import segment_hash
 
 _NO_LIMITS: Final = BatchLimits()
 _NO_HEADERS: Final[list[Any]] = []  # aiokafka's builder wants a list
@@ -70,12 +70,10 @@ class PartitionWriter:
     def __repr__(self) -> str:
         return f"PartitionWriter(segment {self.segment.info.descriptor}, bucket {self.bucket})"
 
-    def covers(self, position: int) -> bool:
-        """Returns True if a key at that position belongs to this bucket of this segment."""
-        info = self.segment.info
-        return info.start <= position >> 16 <= info.end and (
-            bucket_of(position, info.buckets) == self.bucket
-        )
+    def covers(self, key: str | bytes, position: int) -> bool:
+        """Returns True if a key, at that position, belongs to this bucket of this segment."""
+        is_here = segment_hash(position) in self.segment.info
+        return is_here and self.segment.info.bucket(key, position) == self.bucket
 
     @property
     def outstanding(self) -> int:
@@ -231,9 +229,8 @@ class PartitionWriter:
         """
         found: list[PendingMessage] = []
         if self.trying is not None and not self.on_its_way:
-            self.refused = self.trying.messages()
+            found = self.refused = self.trying.messages()
             self.refused_number, self.in_doubt = self.trying.sequence, self.trying.in_doubt
-            found += self.refused
             self.trying = None
         untried: list[PendingMessage] = []
         while self._first() is not None:
@@ -250,8 +247,13 @@ class PartitionWriter:
         segment_id = self.segment.segment_id
         if is_current and not layout.is_leaving(segment_id):
             return Step.NOTHING  # refused before we know why
-        if is_current and self.copies != 1 and not layout.is_sealed(segment_id):
-            return Step.NOTHING  # only this leader is known to refuse
+        # Only this leader is known to refuse. Others' writers may have put a key of ours into any
+        # partition of an adopted topic, which itself takes messages again only once all refuse.
+        is_enough = (
+            self.copies == 1 and not self.segment.info.is_legacy and not layout.is_being_given_back
+        )
+        if is_current and not is_enough and not layout.is_sealed(segment_id):
+            return Step.NOTHING
         if not self.in_doubt:
             return Step.MOVE
         part = layout.segments.get(segment_id)

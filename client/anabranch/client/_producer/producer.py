@@ -15,10 +15,9 @@ from anabranch.client._errors import (
     ClosedError,
     DeliveryError,
 )
-from anabranch.client._producer.batch import PendingMessage
+from anabranch.client._producer.batch import OVERHEAD_BYTES, PendingMessage
 from anabranch.client._producer.dispatcher import Dispatcher
 from anabranch.client._producer.messages import (
-    OVERHEAD_BYTES,
     BatchStats,
     DeliveryResult,
     Headers,
@@ -62,13 +61,17 @@ class Producer(Closing):
         self._dispatcher = Dispatcher(watch.layout, settings, links, traffic=watch.traffic)
         self._under_way = self._dispatcher.under_way
         self._routes = self._dispatcher.router.routes
-        self._outgoing = Outgoing(self.topic, settings)
+        self._outgoing = Outgoing(self.topic, settings, self._subject)
         changing = (settings.key_serializer, settings.value_serializer, settings.encrypt)
         self._raw = changing == (None, None, None) and not settings.stamps
         self._count_max = settings.buffer_messages_max
         self._bytes_max = settings.buffer_bytes_max
         self._small_bytes_max = 0
         self._sends = itertools.count(1)
+
+    def _subject(self) -> str:
+        """An adopted topic keeps the name by which its writers have registered their schemas."""
+        return self._watch.layout.adopted_from or self._watch.topic
 
     async def start(self) -> None:
         """Connects to Kafka. It does not wait for a Kafka that is out of reach, but sends do."""
@@ -147,24 +150,9 @@ class Producer(Closing):
         under_way = self._under_way
         if under_way.count >= self._count_max or under_way.bytes >= self._bytes_max:
             raise self._no_room()
-        if value.__class__ is bytes and not headers and self._raw:
-            try:
-                writer = self._routes.get(key)
-            except TypeError:
-                writer = None  # a key without a hash takes the long way
-            size = len(value)
-            if writer is not None and writer.open and size <= self._small_bytes_max:
-                time_ms = now_ms() if event_time_ms is None else event_time(event_time_ms)
-                held = None
-                if on_delivery is not None:
-                    held = PendingMessage(key, value, (), time_ms, on_delivery)
-                if not writer.lost:
-                    if writer.append(key, value, time_ms, message=held):
-                        self._dispatcher.begun(writer)
-                    under_way.count += 1
-                    under_way.bytes += size
-                    return
-        self._take(value, key, headers, event_time_ms, on_delivery)
+        time_ms = now_ms() if event_time_ms is None else event_time(event_time_ms)
+        if headers or not self._append(value, key, time_ms, on_delivery):
+            self._take(value, key, headers, time_ms, on_delivery)
 
     async def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
         """Hands (key, value) pairs over, as fast as there is room. Returns their number.
@@ -194,41 +182,44 @@ class Producer(Closing):
         """Sends until the buffer is full of bytes.
         Returns the number of messages, which is at least one.
         """
-        is_raw, known = self._raw, self._dispatcher.router.known
-        route = (self._routes if is_raw else {}).get  # others take the long way
-        dispatcher, under_way, small = self._dispatcher, self._under_way, self._small_bytes_max
-        count = size = long_way = 0
-        room = self._bytes_max - under_way.bytes
+        count, append, under_way = 0, self._append, self._under_way
         time_ms = now_ms()
         try:
             for key, value in chunk:
-                if size >= room:
+                if count and under_way.bytes >= self._bytes_max:
                     break
-                try:
-                    writer = route(key)
-                except TypeError:
-                    writer = None
-                if writer is None and is_raw and key.__class__ is bytes:
-                    writer = known(key) if len(key) <= _KEY_SMALL_BYTES else None
-                if writer is not None and writer.open and value.__class__ is bytes:
-                    length = len(value)
-                    if length <= small and not writer.lost:
-                        if writer.append(key, value, time_ms):
-                            dispatcher.begun(writer)
-                        count += 1
-                        size += length
-                        continue
-                self._take(value, key)
-                long_way += 1
-                room = self._bytes_max - under_way.bytes
+                if not append(value, key, time_ms, None):
+                    self._take(value, key, None, time_ms, None)
+                count += 1
         except (TypeError, ValueError) as error:
             if isinstance(error, AnabranchError):
                 raise
             raise InvalidInputError(f"send_many takes pairs, of key and value: {error}") from None
-        finally:
-            under_way.count += count
-            under_way.bytes += size
-        return count + long_way
+        return count
+
+    def _append(self, value: Any, key: Any, time_ms: int, on_delivery: OnDelivery | None) -> bool:
+        """Appends a message whose place is known or easily found.
+        Returns False for any other one, which takes the long way.
+        """
+        if value.__class__ is not bytes or not self._raw:
+            return False
+        try:
+            writer = self._routes.get(key)
+        except TypeError:
+            return False  # a key without a hash
+        if writer is None and key.__class__ is bytes and len(key) <= _KEY_SMALL_BYTES:
+            writer = self._dispatcher.router.known(key)
+        size = len(value)
+        if writer is None or not writer.open or writer.lost or size > self._small_bytes_max:
+            return False
+        held = None
+        if on_delivery is not None:
+            held = PendingMessage(key, value, (), time_ms, on_delivery)
+        if writer.append(key, value, time_ms, message=held):
+            self._dispatcher.begun(writer)
+        self._under_way.count += 1
+        self._under_way.bytes += size
+        return True
 
     # --- waiting ------------------------------------------------------------------------
 
@@ -262,9 +253,7 @@ class Producer(Closing):
 
         Raises the errors of `flush`.
         """
-        if self._home.is_elsewhere:
-            await self._close_elsewhere()
-            return
+        self._home.check()
         if self.is_closed:
             return
         self.is_closed = True
@@ -287,15 +276,6 @@ class Producer(Closing):
             await self.close(_ABANDON_S)
         except ClientError as error:
             _logger.warning("producer.abandoned", topic=self.topic, why=str(error))
-
-    async def _end_without_loop(self) -> None:
-        if self.is_closed:
-            return
-        self.is_closed = True
-        self._count_max = 0
-        if self.under_way:
-            why = f"its event loop ended with {self.under_way} messages under way"
-            _logger.warning("producer.abandoned", topic=self.topic, why=why)
 
     def stats(self) -> list[BatchStats]:
         """Returns the fill of the batches that it wrote to each bucket, by segment and bucket.
@@ -320,15 +300,15 @@ class Producer(Closing):
         self,
         value: Any,
         key: Any,
-        headers: Headers | None = None,
-        event_time_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
+        headers: Headers | None,
+        time_ms: int,
+        on_delivery: OnDelivery | None,
     ) -> None:
         """Sends a message the long way, and remembers the short one for the next of its key."""
         self._check_usable()
         self._note_limit()
         limit = self._watch.layout.max_message_bytes
-        held = self._outgoing.held(value, key, headers, event_time_ms, on_delivery, limit)
+        held = self._outgoing.held(value, key, headers, time_ms, on_delivery, limit)
         self._dispatcher.take(held)
         if held.key is not None and self._raw:
             writer = self._routes.get(held.key)

@@ -109,7 +109,7 @@ class Router(Generic[WriterT]):
         infos = [part.info for part in layout.active]
         follow = zip([-1, *[info.end for info in infos]], infos, strict=False)
         is_whole = all(end + 1 == info.start for end, info in follow)
-        if not infos or not is_whole or infos[-1].end != _RING_END:
+        if not infos or not is_whole or infos[-1].end != _RING_END or layout.is_adopted:
             return False
         self._starts = [info.start for info in infos]
         self._table = [
@@ -129,30 +129,26 @@ class Router(Generic[WriterT]):
         if key is None:
             return self._next_in_rotation()
         position = hash32(key)
-        part, bucket = self._place_at(position)
-        for writer in self.leaving:
-            if writer.covers(position):
-                # A child may refuse before we hear what became of its parent, which others' keys
-                # had left: the older takes it, also if nothing was sent there so far.
-                place = (self.layout.incarnation, part.segment_id, bucket)
-                there = self._writers.get(place)
-                if (there is not None and not there.open) or _age(writer) < place[:2]:
-                    return writer
-                break
+        part, bucket = self._place_at(key, position)
+        # A child may refuse before we hear what became of its parent, which others' keys had left:
+        # the older of both takes it, also if nothing was sent there so far.
+        leaving = next((each for each in self.leaving if each.covers(key, position)), None)
+        if leaving is not None and _age(leaving) < (self.layout.incarnation, part.segment_id):
+            return leaving
         writer = self._writer(part, bucket)
         if len(self.routes) >= _ROUTES_MAX:
             self.routes.clear()
         self.routes[key] = writer
         return writer
 
-    def _place_at(self, position: int) -> tuple[Segment, int]:
+    def _place_at(self, key: str | bytes, position: int) -> tuple[Segment, int]:
         """Returns the place of a key at that position: a child only once its parent refuses."""
         hash16 = segment_hash(position)
         part = self.layout.active_at(hash16)
-        bucket = bucket_of(position, part.info.buckets)
+        bucket = part.bucket(key, position)
         if self._has_left(part, bucket):
             part = self.layout.child_at(hash16) or part
-            bucket = bucket_of(position, part.info.buckets)
+            bucket = part.bucket(key, position)
         return part, bucket
 
     def _has_left(self, part: Segment, bucket: int) -> bool:
@@ -175,7 +171,7 @@ class Router(Generic[WriterT]):
 
     def _next_in_rotation(self) -> WriterT:
         """Returns the next writer for messages without a key.
-        They go round over all segments, and over the buckets of each.
+        They go round over all segments, and over the buckets of each. Raises UncoveredHashError.
         """
         for _ in range(2):
             for _ in range(len(self._rotation)):
@@ -190,10 +186,12 @@ class Router(Generic[WriterT]):
         return taking[-1]
 
     def _targets(self) -> list[WriterT]:
-        """Returns the buckets that may take a message.
+        """Returns the buckets that may take a message, and those that leave.
         Those of a child are among them once its parents take none.
         """
         layout = self.layout
+        for part in layout.active:
+            part.bucket(b"", 0)  # where nobody knows how keys are placed, none of ours writes
         places = [
             (part, bucket)
             for part in layout.active
@@ -207,13 +205,9 @@ class Router(Generic[WriterT]):
             if layout.sealing and taking.isdisjoint(child.info.parent_ids)
             for bucket in range(child.info.buckets)
         ]
-        gone = {id(writer) for writer in self.leaving}
         writers = (self._writer(part, bucket) for part, bucket in places)
         # From segment to segment, from the ring's first on, and at each to its next bucket.
-        return sorted(
-            (writer for writer in writers if id(writer) not in gone),
-            key=lambda writer: writer.bucket,
-        )
+        return sorted(writers, key=lambda writer: writer.bucket)
 
     @staticmethod
     def _emptied(writer: WriterT) -> list[PendingMessage]:

@@ -40,11 +40,12 @@ from typing import Generic, Protocol
 from anabranch.client._errors import (
     ClientError,
     DeliveryError,
+    MessageTooLargeError,
     SegmentMissingError,
     TopicNotFoundError,
     UnknownOutcomeError,
 )
-from anabranch.client._producer.batch import PendingMessage
+from anabranch.client._producer.batch import PendingMessage, bytes_of
 from anabranch.client._producer.partition_writer import PartitionWriter, Step
 from anabranch.client._producer.router import Router, WriterT
 from anabranch.client._topics.layout import Segment, TopicLayout
@@ -122,8 +123,18 @@ class Sender(Generic[WriterT]):
                 self._effects.begun(writer)
 
     def send_on(self, messages: Iterable[PendingMessage]) -> None:
-        """Appends messages that were taken before, at the places of the newest layout."""
+        """Appends messages that were taken before, at the places of the newest layout.
+
+        An adopted topic may take less than what they were taken for.
+        """
+        layout = self.router.layout
         for message in messages:
+            size = 0
+            if layout.is_adopted:
+                size = bytes_of(message.key, message.value, message.headers)
+            if size > layout.max_message_bytes:
+                self.fail(message, MessageTooLargeError(_too_large(layout, size)))
+                continue
             try:
                 self.send(message)
             except UncoveredHashError as error:  # its sender does not wait in this call any more
@@ -321,6 +332,13 @@ class Sender(Generic[WriterT]):
             yield barrier
         finally:
             self._barriers.remove(barrier)
+
+
+def _too_large(layout: TopicLayout, size: int) -> str:
+    return (
+        f"a message of {size} bytes is larger than topic://{layout.topic} takes since its Kafka "
+        f"topic was given back, {layout.max_message_bytes} bytes: make it smaller"
+    )
 
 
 class Barrier:

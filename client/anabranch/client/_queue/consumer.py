@@ -15,13 +15,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeGuard
 
+from confluent_kafka import KafkaException
+
+from anabranch.client._aio import on_thread
 from anabranch.client._consumer.assignment import Holding, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Source
 from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
-from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
+from anabranch.client._queue.dead_letters import (
+    DeadLetterProducer,
+    DeadLetterReason,
+    Produce,
+    goes_aside,
+    limit_of,
+)
 from anabranch.client._queue.messages import (
     ACCEPT,
     DELAY,
@@ -57,10 +66,8 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     _kind = ScalableConsumerType.QUEUE
 
-    def __init__(self, membership: Membership, settings: QueueSettings) -> None:
-        resources = membership.resources
-        core = ConsumerCore(0.0, resources.numbers(), resources.keep_alives)
-        super().__init__(membership, core, settings.start_ms, settings.dead_letter)
+    def __init__(self, membership: Membership, settings: QueueSettings, produce: Produce) -> None:
+        super().__init__(membership, ConsumerCore(0.0), settings.start_ms, settings.dead_letter)
         self._settings = settings
         self._reader: ShareReaders | None = None
         self._group: ShareGroup | None = None  # until it is known that Kafka can serve it
@@ -72,9 +79,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._order: Sequence[int] = ()  # the indices in it to give out
         self._given = 0  # the number of these that were given out
         who = (self.topic, self.subscription)
-        self._dead_letters = DeadLetterProducer(
-            who, membership.produce, lambda: self._puts_aside()[0]
-        )
+        self._dead_letters = DeadLetterProducer(who, produce, lambda: self._puts_aside()[0])
 
     async def start(self) -> Self:
         """Subscribes.
@@ -147,9 +152,9 @@ class QueueConsumer(Consumer[QueueMessage]):
                 f"group {self._group_id}: {delay_s!r}"
             )
         if error is not None:
-            self._dead_letters.errors.note(message, message.delivery_count, error)
+            self._dead_letters.note_error(message, error)
         where, limit = self._puts_aside()
-        if where and message.delivery_count >= limit:
+        if where and goes_aside(message.delivery_count, limit):
             return self._put(message, DeadLetterReason.DELIVERIES)
         if not delay_s:
             return message.delivery.acknowledge(message.index, RELEASE)
@@ -162,7 +167,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         """
         self._home.check()
         if error is not None:
-            self._dead_letters.errors.note(message, message.delivery_count, error)
+            self._dead_letters.note_error(message, error)
         where, _ = self._puts_aside()
         if where:
             return self._put(message, DeadLetterReason.REJECTED)
@@ -206,22 +211,6 @@ class QueueConsumer(Consumer[QueueMessage]):
         finally:
             self._session.stop()  # if the wait was cancelled
             await self._watch.close()
-
-    async def _end_without_loop(self) -> None:
-        self._is_closing = True
-        if self._reader is not None:
-            await self._reader.close(self._delivery)
-
-    @property
-    def in_flight(self) -> bool:
-        """True if a message of the last received delivery is still to be settled."""
-        delivery = self._delivery
-        return delivery is not None and not delivery.is_over and not delivery.is_settled
-
-    @property
-    def is_leaving(self) -> bool:
-        """True once it is closed, or being closed."""
-        return self._is_closing
 
     @property
     def segments(self) -> list[int]:
@@ -408,8 +397,11 @@ class QueueConsumer(Consumer[QueueMessage]):
             return
         try:
             servers = self._watch.layout.bootstrap_servers
-            self._group = ShareGroup(assignment.in_group(self._kafka, servers))
+            kafka = assignment.in_group(self._kafka, servers)
+            self._group = await on_thread(ShareGroup, kafka)
             found = await self._group.delivering(timeout_s)
+        except KafkaException as error:
+            raise KafkaReadError(error.args[0].str()) from None
         except KafkaReadError as error:
             if given is None:
                 raise

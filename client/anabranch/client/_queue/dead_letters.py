@@ -5,16 +5,14 @@ with dead letters has a limit below Kafka's (`core.subscriptions`). Its consumer
 have reached the limit, or were rejected, to another topic, with their history in headers. They
 acknowledge a message only when it is stored there. So it may be there twice, but is never lost.
 
-The added headers give way to the message, which has room in any topic that has the same limit:
-first the errors, in the end all headers (`additions`).
+The added headers give way to the message, which has room in any topic that has the same limit.
 
 A letter that cannot be stored ends nothing. It stays locked, so that Kafka counts few deliveries,
 and the consumer tries again each second. It is released when the lock is nearly over, and its next
 consumer tries on. After the last delivery Kafka discards it all the same. Then only this consumer
 has it, and tries on as long as it lives.
 
-Only the consumer that was told of an error knows it. The attempts of others are told by their
-number, which Kafka keeps.
+Only the consumer that was told of an error knows it. Kafka keeps only the number of deliveries.
 """
 
 from __future__ import annotations
@@ -23,20 +21,18 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from enum import StrEnum, unique
 from typing import Any, Final, Self
 
 import msgspec
 from confluent_kafka import Message as KafkaMessage
 
-from anabranch.client._consumer.consumer import Produce
 from anabranch.client._consumer.messages import Message
 from anabranch.client._errors import ClientError, MessageTooLargeError
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
 from anabranch.client._settings import ProducerSettings
-from anabranch.core.entities.subscription import DELIVERIES_MAX
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.names import full_name
@@ -45,9 +41,8 @@ from anabranch.wire.logging import get_logger
 _PREFIX: Final = "anabranch-dead-letter-"
 _FIELDS: Final = ("topic", "subscription", "segment", "bucket", "offset", "deliveries", "reason")
 _TIME: Final = "event-time-ms"
-_ATTEMPTS: Final = "attempts"
+_ERROR: Final = "error"
 _ERROR_CHARS_MAX: Final = 500
-_ATTEMPTS_MAX: Final = DELIVERIES_MAX + 1  # Kafka's deliveries of a message
 _KNOWN_MAX: Final = 10_000  # messages whose errors are remembered
 _CLOSE_S_MAX: Final = 5.0
 _SEND_S_MAX: Final = 10.0
@@ -56,6 +51,7 @@ _TELL_S: Final = 10.0
 _LONE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Place = tuple[str, int, int]  # Kafka's topic, partition and offset
+Produce = Callable[[str, ProducerSettings], Awaitable[Producer]]
 
 
 @unique
@@ -66,20 +62,12 @@ class DeadLetterReason(StrEnum):
     REJECTED = "rejected"
 
 
-class Attempt(msgspec.Struct, frozen=True):
-    """One delivery that ended in an error, known to the consumer that put the message aside."""
-
-    delivery: int
-    at_ms: int
-    error: str
-
-
 class DeadLetter(msgspec.Struct, frozen=True):
     """The origin of a message, and the reason why it was put aside. `DeadLetter.of` reads it from a
     message.
 
     `topic` is `topic://tenant/namespace/name`. `deliveries` is the number of Kafka's deliveries.
-    `attempts` are the deliveries whose error was told to the consumer that put it aside. Times are
+    `error` is the last one that was told to the consumer that put it aside, "" for none. Times are
     in milliseconds since 1970.
     """
 
@@ -91,12 +79,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     deliveries: int
     reason: DeadLetterReason
     event_time_ms: int | None = None
-    attempts: tuple[Attempt, ...] = ()
-
-    @property
-    def error(self) -> str:
-        """The text of the last known error, "" for none."""
-        return self.attempts[-1].error if self.attempts else ""
+    error: str = ""
 
     @classmethod
     def of(cls, message: Message) -> Self | None:
@@ -118,9 +101,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
                 deliveries=int(found["deliveries"]),
                 reason=DeadLetterReason(found["reason"]),
                 event_time_ms=int(found[_TIME]) if _TIME in found else None,
-                attempts=msgspec.json.decode(found.get(_ATTEMPTS, "[]"), type=tuple[Attempt, ...]),
+                error=found.get(_ERROR, ""),
             )
-        except (ValueError, msgspec.MsgspecError):
+        except ValueError:
             return None
 
     def headers(self) -> list[tuple[str, str]]:
@@ -130,52 +113,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
         pairs = [(_PREFIX + name, content) for name, content in zip(_FIELDS, contents, strict=True)]
         if self.event_time_ms is not None:
             pairs.append((f"{_PREFIX}{_TIME}", str(self.event_time_ms)))
-        if self.attempts:
-            said = msgspec.json.encode(self.attempts).decode()
-            pairs.append((f"{_PREFIX}{_ATTEMPTS}", said))
+        if self.error:
+            pairs.append((f"{_PREFIX}{_ERROR}", self.error))
         return pairs
-
-
-def additions(letter: DeadLetter) -> Iterator[list[tuple[str, str]]]:
-    """Yields the headers to add to a letter, then those without errors, for a message without
-    enough room.
-    """
-    yield letter.headers()
-    if letter.attempts:
-        yield msgspec.structs.replace(letter, attempts=()).headers()
-
-
-class Errors:
-    """The errors that an application told of released messages, for the newest ten thousand."""
-
-    def __init__(self) -> None:
-        self._known: dict[Place, tuple[Attempt, ...]] = {}
-
-    def note(self, message: Message, delivery: int, error: object) -> None:
-        """Notes a failed attempt. It names an exception with its class."""
-        said = (
-            f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
-        )
-        attempt = Attempt(delivery, time.time_ns() // 1_000_000, said[:_ERROR_CHARS_MAX])
-        place = _place(message.raw)
-        self._know(place, (*self._known.pop(place, ()), attempt))
-
-    def forget(self, raw: KafkaMessage) -> tuple[Attempt, ...]:
-        """Returns and forgets the attempts of a message, because this may be the last
-        use of them.
-        """
-        return self._known.pop(_place(raw), ())
-
-    def recall(self, raw: KafkaMessage, attempts: tuple[Attempt, ...]) -> None:
-        """Takes the attempts back, because it was not the last use of them."""
-        place = _place(raw)
-        self._know(place, (*attempts, *self._known.pop(place, ())))
-
-    def _know(self, place: Place, attempts: tuple[Attempt, ...]) -> None:
-        if attempts:
-            self._known[place] = attempts[-_ATTEMPTS_MAX:]
-        if len(self._known) > _KNOWN_MAX:
-            del self._known[next(iter(self._known))]
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -200,12 +140,12 @@ class _Waiting(msgspec.Struct, frozen=True):
 class DeadLetterProducer:
     """Puts messages of one consumer's deliveries aside. Use it on the consumer's event loop.
 
-    The function `where` returns the present topic for letters, "" if it is not known or if there is
-    none any more.
+    `produce` makes a producer of a topic. `where` returns the present topic for letters, "" if it
+    is not known or if there is none any more.
     """
 
     def __init__(self, who: tuple[str, str], produce: Produce, where: Callable[[], str]) -> None:
-        self.errors = Errors()
+        self._errors: dict[Place, str] = {}  # that the application told of released messages
         self._topic, self._subscription = who
         self._produce = produce
         self._where = where
@@ -220,6 +160,20 @@ class DeadLetterProducer:
     def failing(self) -> int:
         """The number of messages that could not be put aside so far."""
         return len(self._failing)
+
+    def note_error(self, message: Message, error: object) -> None:
+        """Notes the reason of a failed delivery. It names an exception with its class."""
+        said = (
+            f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
+        )
+        text = said[:_ERROR_CHARS_MAX].encode(errors="replace").decode()
+        self._remember(_place(message.raw), text)
+
+    def _remember(self, place: Place, error: str) -> None:
+        self._errors.pop(place, None)
+        self._errors[place] = error
+        if len(self._errors) > _KNOWN_MAX:
+            del self._errors[next(iter(self._errors))]
 
     def put(
         self,
@@ -250,7 +204,7 @@ class DeadLetterProducer:
             deliveries,
             reason,
             int(time_ms) if kind else None,
-            self.errors.forget(raw),
+            self._errors.pop(_place(raw), ""),
         )
         is_last = deliveries >= count_max
         is_kept = is_last and self._lone_bytes < _LONE_BYTES_MAX
@@ -302,9 +256,9 @@ class DeadLetterProducer:
             self._producers[where] = made
         try:
             producer = await asyncio.shield(made)
-            for added in additions(letter):
+            for fits in (letter, msgspec.structs.replace(letter, error="")):
                 with contextlib.suppress(MessageTooLargeError):
-                    await producer.send(raw.value(), raw.key(), headers=[*kept, *added])
+                    await producer.send(raw.value(), raw.key(), headers=[*kept, *fits.headers()])
                     return
             await producer.send(raw.value(), raw.key(), headers=kept)
         except MessageTooLargeError:
@@ -340,8 +294,8 @@ class DeadLetterProducer:
         about = _about(waiting.raw, waiting.letter)
         if waiting.is_last:
             self._logger.error("consumer.message_discarded", **about)
-        else:
-            self.errors.recall(waiting.raw, waiting.letter.attempts)
+        elif waiting.letter.error:
+            self._remember(_place(waiting.raw), waiting.letter.error)
         if not isinstance(error, asyncio.CancelledError | TimeoutError):
             self._logger.error("consumer.dead_letter_fault", **about, exc_info=error)
 
@@ -369,3 +323,8 @@ def limit_of(deliveries_max: int, kafkas_max: int) -> int:
     (5, 4, 1)
     """
     return max(1, min(deliveries_max, kafkas_max - 1))
+
+
+def goes_aside(delivery: int, limit: int) -> bool:
+    """Tells whether a message that fails in this delivery, counted from 1, is put aside."""
+    return delivery >= limit

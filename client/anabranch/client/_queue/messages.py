@@ -59,11 +59,6 @@ class Delivery:
         """True once the application may not settle its messages any more."""
         return self._over
 
-    @property
-    def is_settled(self) -> bool:
-        """True once all of it was settled."""
-        return self._open == 0 and self._held == 0
-
     def is_revoked(self, index: int) -> bool:
         """Returns True if it is over, and Kafka delivers this message again."""
         return self._over and self._answers[index] not in (ACCEPT, REJECT)
@@ -233,11 +228,6 @@ class QueueBatch(Sequence[QueueMessage]):
         if isinstance(index, slice):
             return QueueBatch(self._delivery, self._indices[index], self._wrapped, self._plain)
         return self._wrapped(self._delivery, self._indices[index])
-
-    @property
-    def is_over(self) -> bool:
-        """True once its messages cannot be settled any more."""
-        return self._delivery.is_over
 
     def values(self) -> list[Any]:
         """The values of all messages. Raises DeserializationError."""

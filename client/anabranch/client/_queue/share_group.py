@@ -17,7 +17,7 @@ from anabranch.client import share_state
 from anabranch.client._aio import on_thread
 from anabranch.client._consumer.reads import is_for_good, locked_out
 from anabranch.client._errors import DeadlineError, KafkaReadError
-from anabranch.client._kafka_options import ADMIN, LIBRDKAFKA_LOG
+from anabranch.client._kafka_options import ADMIN, made
 
 _LOCK: Final = "share.record.lock.duration.ms"
 _COUNT: Final = "share.delivery.count.limit"
@@ -43,7 +43,9 @@ class Delivering(msgspec.Struct, frozen=True):
 
 
 class ShareGroup:
-    """The questions to Kafka of one consumer that joins the group of `kafka`."""
+    """The questions to Kafka of one consumer that joins the group of `kafka`. Making it blocks.
+    Raises KafkaException if there is no token.
+    """
 
     def __init__(self, kafka: Mapping[str, Any]) -> None:
         properties = dict(kafka)
@@ -54,7 +56,7 @@ class ShareGroup:
             "allow.auto.create.topics": False,
             "error_cb": self._heard.append,
         }
-        self._admin = AdminClient({**properties, **told}, logger=LIBRDKAFKA_LOG)
+        self._admin = made(AdminClient, {**properties, **told})
 
     async def delivering(self, timeout_s: float) -> Delivering:
         """Returns Kafka's settings of the group.

@@ -45,7 +45,7 @@ from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message
 from anabranch.client._aio import call_on
 from anabranch.client._consumer.reads import ReadTrouble, partition_of, size_of, topics_of
 from anabranch.client._errors import KafkaReadError
-from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER
+from anabranch.client._kafka_options import SHARE_CONSUMER, made
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
 from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering
@@ -113,7 +113,7 @@ class ShareReader:
         self._stopped = False
         self._wake = threading.Event()
         self.trouble = ReadTrouble(on_read)
-        self._consumer: ShareConsumer | None = self._member()
+        self._consumer: ShareConsumer | None = None
         self._thread = threading.Thread(target=self._run, name="anabranch-share", daemon=True)
         self._thread.start()
 
@@ -164,9 +164,12 @@ class ShareReader:
     # On the thread.
 
     def _run(self) -> None:
+        joins = True
         try:
             while not self._stopped:
                 try:
+                    if joins:
+                        self._consumer, joins = self._member(), False
                     self._turn()
                 except KafkaException as error:
                     self.trouble.note(error.args[0])
@@ -306,15 +309,8 @@ class ShareReader:
     def _member(self) -> ShareConsumer:
         """Returns a new member of the group, for the present number of records."""
         self._records, self._topics = self._pace.records, ()
-        return ShareConsumer(
-            {
-                **SHARE_CONSUMER,
-                "max.poll.records": self._pace.records,
-                **self._kafka,
-                "logger": LIBRDKAFKA_LOG,
-                "error_cb": self._lost,
-            }
-        )
+        own = {"max.poll.records": self._pace.records, **self._kafka, "error_cb": self._lost}
+        return made(ShareConsumer, {**SHARE_CONSUMER, **own})
 
     def _leave(self) -> None:
         """Sends the answers and leaves the group."""

@@ -16,8 +16,8 @@ import msgspec
 
 from anabranch.core.entities.layout import lineage_of, uncovered
 from anabranch.core.entities.segment import SegmentInfo, SegmentState
-from anabranch.core.errors import UnknownSegmentError
-from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.errors import UncoveredHashError, UnknownSegmentError
+from anabranch.core.hashing import hash32, segment_hash
 from anabranch.wire import anabranch_pb2 as pb
 
 _MESSAGE_BYTES_MAX: Final = 1_000_000  # where no node has told it
@@ -32,6 +32,21 @@ class Segment(msgspec.Struct, frozen=True):
     @property
     def segment_id(self) -> int:
         return self.info.segment_id
+
+    def bucket(self, key: str | bytes, position: int) -> int:
+        """Returns the bucket of a key, whose place on the ring is `position`.
+
+        Raises UncoveredHashError where it is not known how an adopted topic's writers find it.
+        """
+        info = self.info
+        found = info.bucket(key, position)
+        if found < 0:
+            raise UncoveredHashError(
+                f"Kafka topic {info.legacy_topic} was adopted, and how its writers find a key's "
+                f"partition is {info.partitioner or 'not known'} here: adopt it with --partitioner "
+                "and one that this client knows, or cut it over (anabranch topics prepare)"
+            )
+        return found
 
     @classmethod
     def from_proto(cls, proto: pb.SegmentInfoProto) -> Self:
@@ -49,6 +64,9 @@ class Segment(msgspec.Struct, frozen=True):
                 sealed_at_ms=proto.sealed_at_ms,
                 buckets=len(proto.entry_bucket_splits) + 1,
                 end_offsets=tuple(proto.end_offsets),
+                legacy_topic=proto.legacy_topic_name,
+                partitioner=proto.partitioner,
+                start_offsets=tuple(proto.start_offsets),
             ),
             proto.kafka_topic,
         )
@@ -62,6 +80,7 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
     seal. Once `sealing` is True the sealing is certain, but their buckets may still take appends.
 
     `version` rises with all news of the topic. For a node that does not tell one it is the epoch.
+    `adopted_from`: the Kafka topic that the topic was made of, "" for none.
     """
 
     topic: str  # tenant/namespace/name
@@ -76,6 +95,7 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
     controller_url: str = ""
     deleted: bool = False
     version: int = 0
+    adopted_from: str = ""
 
     @classmethod
     def from_proto(
@@ -101,6 +121,7 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
             ),
             deleted=dag.deleted,
             version=dag.version if dag.HasField("version") else dag.epoch,
+            adopted_from=dag.adopted_from,
         )
 
     def __repr__(self) -> str:
@@ -131,8 +152,23 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         return tuple(sorted(found, key=lambda part: part.info.start))
 
     @cached_property
+    def is_adopted(self) -> bool:
+        """Whether an adopted Kafka topic takes its messages, which then is its active segment."""
+        return any(part.info.is_legacy for part in self.active)
+
+    @cached_property
+    def is_being_given_back(self) -> bool:
+        """Whether an operation under way lets the adopted Kafka topic take messages again."""
+        return any(child.info.is_legacy for child in self.children)
+
+    @cached_property
     def _starts(self) -> list[int]:
         return [part.info.start for part in self.active]
+
+    @cached_property
+    def _children_by_start(self) -> tuple[list[Segment], list[int]]:
+        ring = sorted(self.children, key=lambda part: part.info.start)
+        return ring, [part.info.start for part in ring]
 
     def active_at(self, hash16: int) -> Segment:
         """Returns the active segment at a position of the 16-bit ring.
@@ -145,7 +181,9 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def child_at(self, hash16: int) -> Segment | None:
         """Returns the child under way at that position, None if there is none."""
-        return next((part for part in self.children if hash16 in part.info), None)
+        ring, starts = self._children_by_start
+        place = bisect_right(starts, hash16) - 1
+        return ring[place] if place >= 0 and hash16 in ring[place].info else None
 
     def lineage(self, segment_id: int) -> tuple[Segment, ...]:
         """Returns the segment with all that it descends from and all that descend from it, by id.
@@ -176,4 +214,4 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Returns the active segment of a key, and the key's bucket in it."""
         position = hash32(key)
         part = self.active_at(segment_hash(position))
-        return part, bucket_of(position, part.info.buckets)
+        return part, part.bucket(key, position)

@@ -8,8 +8,6 @@ that is behind may take topics back for a while, and gives them again.
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,9 +25,7 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.logging import get_logger
 
-_CONNECT_S_MAX: Final = 5.0
 _ANSWER_S_MAX: Final = 30.0  # a node may have the request wait for memory
-_numbers = itertools.count(1)  # unique in this process, which is more than a connection needs
 
 _logger = get_logger(__name__)
 
@@ -47,8 +43,6 @@ class TopicListWatch(NodeWatch[frozenset[str]]):
         super().__init__(nodes, f"the topics of {selection}")
         self.listeners: list[Listener] = []
         self._list = ToldTopics()
-        self._over = asyncio.Event()  # the session is
-        self._number = 0
         self._early: list[CommandWatchTopicUpdate] = []  # seen before the answer that came first
 
     @property
@@ -61,27 +55,12 @@ class TopicListWatch(NodeWatch[frozenset[str]]):
             raise self._failure or ClosedError("the watch was closed: make another one")
         return self.topics
 
-    async def _session(self) -> None:
-        """Runs one session, until its connection ends or a message of the node does not fit."""
-        self._number = next(_numbers)
-        self._over.clear()
+    async def _begin(self, connection: NodeConnection) -> None:
         self._early.clear()
-        connection = await self._nodes.connect(self._pushed, _CONNECT_S_MAX, self._last_node)
-        self._last_node = connection.address
-        try:
-            connection.closed.add_done_callback(self._ended)
-            if self.selection.pattern:
-                await self._watch_by_pattern(connection)
-            else:
-                self._watch_by_properties(connection)
-            await self._over.wait()
-        finally:
-            connection.closed.remove_done_callback(self._ended)
-            self._number = 0
-            connection.close("the watch is over")
-
-    def _ended(self, _closed: asyncio.Future[Any]) -> None:
-        self._over.set()
+        if self.selection.pattern:
+            await self._watch_by_pattern(connection)
+        else:
+            self._watch_by_properties(connection)
 
     async def _watch_by_pattern(self, connection: NodeConnection) -> None:
         number, selection = self._number, self.selection

@@ -238,8 +238,3 @@ class NodeAccess:
         for connection in made:
             connection.abort("the client was closed")
         await asyncio.wait(over)
-
-    def drop(self) -> None:
-        """Ends the connections after their event loop is over."""
-        for connection in self._made:
-            connection.cut()

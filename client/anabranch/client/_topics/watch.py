@@ -28,7 +28,7 @@ from anabranch.client._errors import (
     TopicNotFoundError,
 )
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.client._topics.nodes import PASSING, Nodes
+from anabranch.client._topics.nodes import PASSING, NodeConnection, Nodes
 from anabranch.client._topics.traffic import TopicTraffic
 from anabranch.core import names
 from anabranch.wire.anabranch_pb2 import (
@@ -48,7 +48,7 @@ _CONNECT_S_MAX: Final = 5.0
 # it (when none is left that pushes the deletion).
 _UNKNOWN_S_MAX: Final = 0.5
 _VANISHED_S_MAX: Final = 5.0
-_sessions = itertools.count(1)  # unique in this process, which is more than a connection needs
+_numbers = itertools.count(1)  # unique in this process, which is more than a connection needs
 
 _logger = get_logger(__name__)
 
@@ -71,6 +71,8 @@ class NodeWatch(Closing, Generic[StateT]):
         self._known = asyncio.Event()  # a state, or the reason why there is none
         self._last_node = ""
         self._answered = False  # in this session
+        self._number = 0  # that of this session
+        self._over = asyncio.Event()  # the session is
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -102,24 +104,44 @@ class NodeWatch(Closing, Generic[StateT]):
 
     async def close(self) -> None:
         """Ends the session and the watch."""
-        if self._home.is_elsewhere:
-            await self._close_elsewhere()
-            return
+        self._home.check()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)  # passes on a cancellation of ours
-
-    async def _end_without_loop(self) -> None:
-        self._task = None
 
     @abstractmethod
     def _first(self) -> StateT:
         """Returns the state. Raises the failure if there is none."""
 
     @abstractmethod
+    async def _begin(self, connection: NodeConnection) -> None:
+        """Asks the node for the state and its changes, under `_number`."""
+
+    def _leave(self, connection: NodeConnection) -> None:
+        """Tells the node that nothing is wanted any more, unless the connection's end says so."""
+
+    @abstractmethod
+    def _pushed(self, command: BaseCommand) -> None:
+        """Takes what the node pushes."""
+
     async def _session(self) -> None:
-        """Runs one session, until its connection ends or another one is better."""
+        """Runs one session, until its connection ends or `_over` is set."""
+        self._number = next(_numbers)
+        self._over = over = asyncio.Event()
+        connection = await self._nodes.connect(self._pushed, _CONNECT_S_MAX, self._last_node)
+        self._last_node = connection.address
+        # No task for this: there may be 10,000 watches.
+        connection.closed.add_done_callback(lambda _: over.set())
+        try:
+            await self._begin(connection)
+            await over.wait()
+            if connection.closed.done():
+                self._passes("its connection ended")
+        finally:
+            self._leave(connection)
+            self._number = 0
+            connection.close("the watch is over")
 
     async def _run(self) -> None:
         attempt = 0
@@ -175,8 +197,6 @@ class LayoutWatch(NodeWatch[TopicLayout]):
         self.traffic = TopicTraffic()  # the counters of this watch's user
         self.controller_url = ""  # the newest that a node told; the layout has that of its version
         self._layout: TopicLayout | None = None
-        self._session_over = asyncio.Event()
-        self._session_id = 0
         self._unknown_since = math.inf
         self._told_incarnation = 0  # that of the node's last layout in this session
 
@@ -192,35 +212,24 @@ class LayoutWatch(NodeWatch[TopicLayout]):
             )
         return self._layout
 
-    async def _session(self) -> None:
-        """Runs one session, until its connection ends or its node sends it away."""
-        self._session_id = next(_sessions)
+    async def _begin(self, connection: NodeConnection) -> None:
         self._told_incarnation = 0
-        self._session_over = over = asyncio.Event()
-        connection = await self._nodes.connect(self._pushed, _CONNECT_S_MAX, self._last_node)
-        self._last_node = connection.address
-        try:
-            connection.send(
-                CommandScalableTopicLookup(
-                    session_id=self._session_id,
-                    topic=names.full_name(self.topic),
-                    create_if_missing=False,
-                )
+        connection.send(
+            CommandScalableTopicLookup(
+                session_id=self._number,
+                topic=names.full_name(self.topic),
+                create_if_missing=False,
             )
-            # No task for this: there may be 10,000 watches.
-            connection.closed.add_done_callback(lambda _: over.set())
-            await over.wait()
-            if connection.closed.done():
-                self._passes("its connection ended")
-        finally:
-            connection.send(CommandScalableTopicClose(session_id=self._session_id))
-            connection.close("the watch is over")
+        )
+
+    def _leave(self, connection: NodeConnection) -> None:
+        connection.send(CommandScalableTopicClose(session_id=self._number))
 
     def _pushed(self, command: BaseCommand) -> None:
         if command.type != BaseCommand.SCALABLE_TOPIC_UPDATE:
             return
         update = command.scalableTopicUpdate
-        if update.session_id != self._session_id:
+        if update.session_id != self._number:
             return
         if update.HasField("error"):
             self._refused(update)
@@ -242,7 +251,7 @@ class LayoutWatch(NodeWatch[TopicLayout]):
             self._unknown(reason)
         else:
             self._refused_by(update.error, reason)
-        self._session_over.set()
+        self._over.set()
 
     def _unknown(self, reason: str) -> None:
         now = time.monotonic()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.core.entities.archive import Archive, ArchiveOp, is_archive_id, is_archive_place
-from anabranch.core.log.conflicts import end_of_change, first_version
+from anabranch.core.log.conflicts import evolved
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import ArchiveChange
 from anabranch.core.log.state import FoldedState
@@ -45,14 +45,10 @@ def evolve_archive(
     before: Archive | None, record: ArchiveChange, offset: int, timestamp_ms: int
 ) -> Outcome:
     """Judges a record; `before`: the archive of its id, if one is registered."""
-    end = end_of_change(ARCHIVES.table, _NOTHING, before, record, Verdict.UNKNOWN_ARCHIVE)
-    if isinstance(end, Verdict):
-        return REJECTED[end]
-    if end is Existence.ABSENT:
-        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
-    if record.first_offset > offset:  # no guard knows the record's place in the log
-        return REJECTED[Verdict.INVALID_VALUE]
-    after = Archive(
-        first_version(offset), record.first_offset, record.place, timestamp_ms, record.proposal_id
-    )
-    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+
+    def made(version: int) -> Archive:
+        return Archive(version, record.first_offset, record.place, timestamp_ms, record.proposal_id)
+
+    found = evolved(ARCHIVES, _NOTHING, before, record, offset, Verdict.UNKNOWN_ARCHIVE, made)
+    is_late = record.first_offset > offset  # no guard knows the record's place in the log
+    return REJECTED[Verdict.INVALID_VALUE] if found.changes and is_late else found

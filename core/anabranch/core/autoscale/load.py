@@ -22,57 +22,37 @@ def rate_in_words(rate: float) -> str:
     return f"{Decimal(f'{rate:.3g}'):f}"
 
 
-class SegmentLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """`SegmentLoadStats` of one segment: rates per second over the last minute.
+class LoadRecord(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The traffic of one segment as it is stored: rates per second over the last minute.
 
-    Bytes are those of the messages' values. `modified_ms`: the time of its last write, by the log's
-    clock. The controller writes a new one only after a rate has changed much, so a load that reads
-    cold has been cold since then. Some byte rates are estimates: Kafka's rate of messages, times a
-    size that other messages have. See `SegmentMeter`.
+    Bytes are those of the messages' values. Without reports of producers, the byte rate in is an
+    estimate: Kafka's rate of messages, times a size that other messages have (`SegmentMeter`).
     """
 
     msg_rate_in: float
     bytes_rate_in: float
     msg_rate_out: float
     bytes_rate_out: float
-    modified_ms: int
-    bytes_rate_in_estimated: bool = False
-    bytes_rate_out_estimated: bool = False
 
     @property
     def rates(self) -> Rates:
         """Messages and bytes in, messages and bytes out."""
         return (self.msg_rate_in, self.bytes_rate_in, self.msg_rate_out, self.bytes_rate_out)
-
-    @property
-    def estimated(self) -> tuple[bool, bool]:
-        """Tells whether the byte rates in and out are estimates."""
-        return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
-
-
-class LoadRecord(msgspec.Struct, frozen=True, gc=False):
-    """`SegmentLoad` as it is stored: the log says when."""
-
-    msg_rate_in: float
-    bytes_rate_in: float
-    msg_rate_out: float
-    bytes_rate_out: float
-    bytes_rate_in_estimated: bool
-    bytes_rate_out_estimated: bool
 
     def at(self, modified_ms: int) -> SegmentLoad:
         """The load that was written then."""
-        return SegmentLoad(*self.rates, modified_ms, *self.estimated)
+        return SegmentLoad(*self.rates, modified_ms)
 
-    @property
-    def rates(self) -> Rates:
-        """Messages and bytes in, messages and bytes out."""
-        return (self.msg_rate_in, self.bytes_rate_in, self.msg_rate_out, self.bytes_rate_out)
 
-    @property
-    def estimated(self) -> tuple[bool, bool]:
-        """Tells whether the byte rates in and out are estimates."""
-        return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
+class SegmentLoad(LoadRecord, frozen=True, rename="camel", gc=False):
+    """`SegmentLoadStats` of one segment. `modified_ms`: the time of its last write, by the log's
+    clock.
+
+    The controller writes a new one only after a rate has changed much, so a load that reads cold
+    has been cold since then.
+    """
+
+    modified_ms: int
 
 
 def changed(

@@ -5,9 +5,6 @@ size. The SDK's producers report the size of their messages. Without reports, th
 size of a few messages that were read from Kafka. The SDK's consumers report the messages that went
 out. No subscription can have read more than Kafka has. So its reports count at most the messages
 ever written, and later those that have come since.
-
-The byte rate in is an *estimate* unless reports cover the traffic of the window; nine tenths count
-as all. A message is reported a while after it came, so the newest messages need no report yet.
 """
 
 from __future__ import annotations
@@ -16,27 +13,21 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from anabranch.core.autoscale.load import NO_RATES, LoadRecord, Rates, changed, is_cold
+from anabranch.core.autoscale.load import LoadRecord, Rates, changed
 
-_COVERED: Final = 0.9
 _READERS_MAX: Final = 1_000  # subscriptions of which it is known how much they have read
-_SETTLED: Final = 0.5  # windows for which it is or is not an estimate, before that alone is written
 
 
 class SegmentMeter:
     """Measures one active segment, since this node controls its topic. Times in seconds.
 
     `known`: the last written load, by this controller or the one before it. `now`: the meter's
-    start, which may be a while before its first sample. `lag_s`: the longest delay of a message's
-    report.
+    start, which may be a while before its first sample.
     """
 
     __slots__ = (
-        "_covered",
-        "_covered_since",
         "_in_bytes",
         "_in_messages",
-        "_lag_s",
         "_made_at",
         "_out_bytes",
         "_out_messages",
@@ -54,11 +45,8 @@ class SegmentMeter:
         "window_s",
     )
 
-    def __init__(
-        self, window_s: float, known: LoadRecord | None, now: float, lag_s: float = 0.0
-    ) -> None:
+    def __init__(self, window_s: float, known: LoadRecord | None, now: float) -> None:
         self.window_s = window_s
-        self._lag_s = lag_s
         self._made_at = now
         self.known = known
         self.sized_at: float | None = None  # the time of the last size read from Kafka
@@ -74,8 +62,6 @@ class SegmentMeter:
         self._size: float | None = None
         if known is not None and known.msg_rate_in > 0:
             self._size = known.bytes_rate_in / known.msg_rate_in
-        self._covered: bool | None = None
-        self._covered_since = 0.0
 
     # --- what is learnt -------------------------------------------------------------------
 
@@ -145,7 +131,6 @@ class SegmentMeter:
             )
         else:
             self._rates.sample(now, totals)
-        self._cover(now)
 
     def _believe(self, total: int) -> None:
         """Counts the reported reads, as far as there are so many messages."""
@@ -182,24 +167,14 @@ class SegmentMeter:
             return None
         whole_s = self.window_s
         part_s = max(0.0, whole_s - (now - self._made_at))
-        covered = not known.bytes_rate_in_estimated
         return (
             -known.msg_rate_in * whole_s,
             -known.bytes_rate_in * whole_s,
             -known.msg_rate_out * part_s,
             -known.bytes_rate_out * part_s,
-            -known.msg_rate_in * part_s * covered,
-            -known.bytes_rate_in * part_s * covered,
+            0.0,  # whether producers told the former meter anything is not known
+            0.0,
         )
-
-    def _cover(self, now: float) -> None:
-        if self._rates is None or not self._rates.is_known:
-            return
-        came, _, _, _, told, _ = self._rates.grown(self.window_s)
-        due = came - self._rates.grown(self._lag_s)[0]
-        covered = told >= _COVERED * due and (told > 0 or came == 0)
-        if covered != self._covered:
-            self._covered, self._covered_since = covered, now
 
     # --- what is to be told ---------------------------------------------------------------
 
@@ -210,40 +185,18 @@ class SegmentMeter:
 
     def load(self) -> LoadRecord | None:
         """The rates by the newest sample; None while there are none."""
-        if self._rates is None or self._covered is None:
+        if self._rates is None or not self._rates.is_known:
             return None
-        came, bytes_in, went, bytes_out = self._rates.rates()[:4]
-        return LoadRecord(came, bytes_in, went, bytes_out, not self._covered, False)
+        return LoadRecord(*self._rates.rates()[:4])
 
-    def news(
-        self, threshold: float, negligible: Rates, cold: Rates = NO_RATES
-    ) -> LoadRecord | None:
-        """The load if it needs a write (`changed`); it is then `known`.
-
-        A load that becomes an estimate, or stops being one, is also written, but only after a
-        while. A record also says since when a segment has been cold, its rates being below `cold`.
-        So a cold load is only written when it stops being an estimate, which is once at most.
-        """
-        load = self.load()
-        if load is None or self._rates is None:
-            return None
-        known = self.known
+    def news(self, threshold: float, negligible: Rates) -> LoadRecord | None:
+        """The load if it needs a write (`changed`); it is then `known`."""
+        load, known = self.load(), self.known
         before = known.rates if known is not None else None
-        if not changed(before, load.rates, threshold, negligible) and not (
-            known is not None and self._is_relabelled(known, load, cold)
-        ):
+        if load is None or not changed(before, load.rates, threshold, negligible):
             return None
         self.known = load
         return load
-
-    def _is_relabelled(self, known: LoadRecord, load: LoadRecord, cold: Rates) -> bool:
-        if self._rates is None or load.estimated == known.estimated:
-            return False
-        if self._rates.sampled_at - self._covered_since < _SETTLED * self.window_s:
-            return False
-        if not is_cold(load.rates, cold):
-            return True
-        return any(was > now for was, now in zip(known.estimated, load.estimated, strict=True))
 
 
 Totals = tuple[float, ...]
@@ -287,11 +240,6 @@ class RollingRates:
         """Tells whether there are rates: one sample alone has none."""
         return self._samples[-1][0] > self._samples[0][0]
 
-    @property
-    def sampled_at(self) -> float:
-        """Returns when the newest sample was taken."""
-        return self._samples[-1][0]
-
     def sample(self, now: float, totals: Sequence[float]) -> None:
         """Takes the next sample. A counter that went back begins anew: nothing is counted."""
         samples = self._samples
@@ -317,39 +265,14 @@ class RollingRates:
             self._rates = self._calculated()
         return self._rates
 
-    def grown(self, span_s: float) -> Totals:
-        """Returns how much each counter grew in the last `span_s` seconds, as far as is known."""
-        samples = self._samples
-        start, (end, last) = samples[-1][0] - span_s, samples[-1]
-        later = (end, last)
-        for time, totals in reversed(samples):
-            if time <= start:
-                return _differences(_between((time, totals), later, start), last)
-            later = (time, totals)
-        return _differences(samples[0][1], last)
-
     def _calculated(self) -> Totals:
         end, last = self._samples[-1]
         start = max(self._samples[0][0], end - self.window_s)
         if end <= start:
             return (0.0,) * len(last)
-        then = self._at(start)
+        # The first sample may be older than the window, the second one is not.
+        (t0, first), (t1, second) = self._samples[0], self._samples[1]
+        share = (start - t0) / (t1 - t0) if t1 > t0 else 0.0
+        # Exact where nothing moved: a counter at rest has a rate of 0, not of nearly 0.
+        then = (a + (b - a) * share for a, b in zip(first, second, strict=True))
         return tuple((b - a) / (end - start) for a, b in zip(then, last, strict=True))
-
-    def _at(self, time: float) -> Totals:
-        """The counters at a time between the first two samples; the first may be older than the
-        window.
-        """
-        return _between(self._samples[0], self._samples[1], time)
-
-
-def _between(before: tuple[float, Totals], after: tuple[float, Totals], time: float) -> Totals:
-    """The counters at a time between two samples."""
-    (t0, first), (t1, second) = before, after
-    share = (time - t0) / (t1 - t0) if t1 > t0 else 0.0
-    # Exact where nothing moved: a counter at rest has a rate of 0, not of nearly 0.
-    return tuple(a + (b - a) * share for a, b in zip(first, second, strict=True))
-
-
-def _differences(before: Totals, after: Totals) -> Totals:
-    return tuple(b - a for a, b in zip(before, after, strict=True))

@@ -10,7 +10,6 @@ splits.
 `shedding`: the bundles that leave overloaded brokers; `offload`: the exchange between two brokers.
 `adjusting`: thresholds of both that follow the noise of the load.
 `splitting`: the bundles that an owner splits, and their cuts.
-`history`: past actions and their effects.
 `strategies`: operators' functions that decide in place of shedding, assigning and splitting.
 `cycle`: the times of these decisions, and the notes between them.
 `counters`: results and reasons, as metrics show them.
@@ -24,7 +23,6 @@ __all__ = [
     "choosing",
     "counters",
     "cycle",
-    "history",
     "offload",
     "policies",
     "reports",

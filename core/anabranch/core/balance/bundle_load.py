@@ -20,7 +20,6 @@ from anabranch.core.balance.settings import BalanceSettings, is_system_namespace
 _THROUGHPUT_STEP = 100_000
 _RATE_STEP = 100
 _COUNT_STEP = 500
-_CACHE_STEP = 100_000
 
 
 class BundleLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -35,10 +34,6 @@ class BundleLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
     topics: int = 0
     producers: int = 0
     consumers: int = 0
-    lookups: float = 0.0  # a second
-    sessions: int = 0
-    watches: int = 0
-    cache_size: int = 0
 
     @property
     def msg_throughput(self) -> float:
@@ -101,7 +96,7 @@ def _reported(bundle: str, load: BundleLoad, settings: BalanceSettings, policies
     return settings.shedding_bundles_with_policies_enabled or not policies.binds(namespace)
 
 
-Rank = tuple[int, int, int, int, int]
+Rank = tuple[int, int, int, int]
 
 
 def rank(load: BundleLoad) -> Rank:
@@ -115,7 +110,6 @@ def rank(load: BundleLoad) -> Rank:
         _rounded(load.msg_throughput_out, _THROUGHPUT_STEP),
         _rounded(load.msg_rate, _RATE_STEP),
         (load.topics + load.consumers + load.producers) // _COUNT_STEP,
-        load.cache_size // _CACHE_STEP,
     )
 
 

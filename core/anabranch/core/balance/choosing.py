@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum, unique
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import count
 from types import MappingProxyType
 from typing import Final
@@ -57,10 +57,10 @@ class Terms(msgspec.Struct, frozen=True):
     in_group: Mapping[str, int] = {}
 
 
-def owned_in_group(state: StateReader, policies: Policies, namespace: str) -> dict[str, int]:
-    """The number of the namespace's anti-affinity group's bundles that each broker owns."""
+def owned_in_group(state: StateReader, policies: Policies, group: str) -> dict[str, int]:
+    """The number of an anti-affinity group's bundles that each broker owns."""
     counts: dict[str, int] = {}
-    for each in policies.namespaces_in(policies.group_of(namespace)):
+    for each in policies.namespaces_in(group):
         for _, unit in state.bundles(each):
             if unit.state is UnitState.OWNED:
                 counts[unit.broker] = counts.get(unit.broker, 0) + 1
@@ -116,11 +116,11 @@ def below_max_topics(candidates: Sequence[Candidate], terms: Terms) -> Sequence[
 
 def allowed(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
     """Those that the isolation policy of the namespace names, or, without one, shared brokers."""
-    policy = terms.policies.policy_of(terms.namespace)
+    policy = terms.policies.by_namespace[terms.namespace]
     if policy is None:
-        shared = terms.policies.shared()
+        shared = terms.policies.shared
         return [each for each in candidates if shared[each.broker]]
-    standing = policy.standings()
+    standing = policy.standings
     primary = [each for each in candidates if standing[each.broker] is Standing.PRIMARY]
     if len(primary) >= policy.min_limit:
         return primary
@@ -245,18 +245,21 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(
-    found: Filtered, terms: Terms, pick: Callable[[Sequence[str]], str], turn: int = 0
+    found: Filtered,
+    terms: Terms,
+    pick: Callable[[Sequence[str]], str],
+    turns: Iterator[int],
 ) -> Choice:
     """The broker for a bundle, of those that the filters left; `pick` decides among equals.
 
-    `turn` counts this node's choices for namespaces that are excluded from shedding.
+    `turns` counts this node's choices for namespaces that are excluded from shedding.
     """
     considered = tuple((each.broker, _load(each)) for each in found.kept)
     names = [broker for broker, _ in considered]
     if not names:
         broker, reason = "", ChoiceReason.NO_CANDIDATE
     elif terms.namespace in terms.settings.shedding_excluded_namespaces:
-        broker, reason = sorted(names)[turn % len(names)], ChoiceReason.IN_TURN
+        broker, reason = sorted(names)[next(turns) % len(names)], ChoiceReason.IN_TURN
     else:
         share = terms.settings.average_resource_usage_difference_threshold_percentage / 100
         best = _less_loaded(considered, share)
@@ -312,23 +315,18 @@ class LoadChooser:
         self._turns = count() if turns is None else turns
 
     def __call__(
-        self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
+        self, unit: str, counts: Mapping[str, int], excluded: Collection[str] = ()
     ) -> Chosen:
         """Returns one of the brokers in `counts`, which has the number of their units; ""
         for none.
         """
-        barred = frozenset(excluded)
         namespace, settings = unit.rpartition("/")[0], self._settings
-        in_group = owned_in_group(self._state, self._policies, namespace)
+        group = self._policies.group_of(namespace)
+        in_group = owned_in_group(self._state, self._policies, group) if group else {}
         terms = Terms(namespace, settings, self._policies, in_group)
-        found = filtered([self._candidate(each) for each in counts if each not in barred], terms)
-
-        def fewest(best: Iterable[str]) -> str:
-            weighed = {broker: counts[broker] for broker in best}
-            return choose_broker(unit, weighed, at_hand=self._at_hand)
-
-        in_turn = namespace in settings.shedding_excluded_namespaces
-        choice = choose(found, terms, fewest, next(self._turns) if in_turn else 0)
+        found = filtered([self._candidate(each) for each in counts if each not in excluded], terms)
+        fewest = partial(choose_broker, unit, counts, at_hand=self._at_hand)
+        choice = choose(found, terms, fewest, self._turns)
         broker, fault = self._asked(unit, found.kept, counts)
         if broker is None:
             return choice.broker, (choice.grounds("", fault),)

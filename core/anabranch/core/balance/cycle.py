@@ -8,7 +8,7 @@ on. The new leader decides afresh about anything that the last one had not propo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
 
@@ -20,12 +20,8 @@ from anabranch.core.balance.adjusting import (
     shedding_thresholds,
     split_thresholds,
 )
-from anabranch.core.balance.broker_load import BrokerLoadData
-from anabranch.core.balance.bundle_load import TopBundlesLoadData
-from anabranch.core.balance.choosing import Candidate, owned_in_group
 from anabranch.core.balance.counters import SplitReason, UnloadReason
 from anabranch.core.balance.offload import ClusterView
-from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import (
     Round,
@@ -55,19 +51,6 @@ _CAUSES: Final[Mapping[UnloadReason | SplitReason, Cause]] = {
     SplitReason.MSG_RATE: Cause.MSG_RATE,
     SplitReason.BANDWIDTH: Cause.BANDWIDTH,
 }
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """A node's knowledge of the others: their reported loads and top bundles, and the takers of
-    bundles.
-
-    `top` is empty on a node that does not lead.
-    """
-
-    loads: Mapping[str, BrokerLoadData]
-    top: Mapping[str, TopBundlesLoadData]
-    candidates: Sequence[Candidate]
-    policies: Policies
 
 
 class BalanceCycle:
@@ -146,10 +129,10 @@ class BalanceCycle:
 
     # --- shedding -----------------------------------------------------------------------
 
-    def view(
-        self, state: StateReader, seen: Seen, settings: BalanceSettings, now_ms: int
-    ) -> ClusterView:
-        """The input of a decision."""
+    def owners(
+        self, state: StateReader, settings: BalanceSettings, now_ms: int
+    ) -> Callable[[str], str]:
+        """Returns what a `ClusterView` tells of bundles' owners."""
         grace_ms = settings.shedding_grace_period_minutes * 60_000
 
         def owner_of(bundle: str) -> str:
@@ -160,14 +143,7 @@ class BalanceCycle:
             unknown = unit.since_offset < self._began
             return "" if unknown and now_ms - unit.since_ms < grace_ms else unit.broker
 
-        return ClusterView(
-            loads=seen.loads,
-            top=seen.top,
-            candidates=seen.candidates,
-            owner_of=owner_of,
-            policies=seen.policies,
-            in_group=lambda namespace: owned_in_group(state, seen.policies, namespace),
-        )
+        return owner_of
 
     def state(self, settings: BalanceSettings, now_ms: int) -> ShedderState:
         """The notes from earlier cycles, without those older than the grace period."""
@@ -212,7 +188,7 @@ class BalanceCycle:
 def unloads(
     found: Round,
     state: StateReader,
-    seen: Seen,
+    view: ClusterView,
     settings: BalanceSettings,
     actor: Actor,
     new_id: NewId,
@@ -227,21 +203,21 @@ def unloads(
         record = propose.release(actor, each.bundle, unit, each.destination, new_id(), cause)
         if record is not None:
             rule = rule_of(each.reason.value, found.strategy, found.thresholds, found.fault)
-            grounds = _grounds(each, rule, seen, settings)
+            grounds = _grounds(each, rule, view, settings)
             records.append(msgspec.structs.replace(record, choice=(grounds,)))
     return records
 
 
-def _grounds(unload: Unload, rule: str, seen: Seen, settings: BalanceSettings) -> Grounds:
+def _grounds(unload: Unload, rule: str, view: ClusterView, settings: BalanceSettings) -> Grounds:
     pair = [each for each in (unload.source, unload.destination) if each]
     weighed = tuple(
-        Weighed(broker, seen.loads[broker].weighted_max_ema)
+        Weighed(broker, view.loads[broker].weighted_max_ema)
         for broker in pair
-        if broker in seen.loads
+        if broker in view.loads
     )
     return Grounds(
         rule,
-        len(seen.candidates),
+        len(view.candidates),
         unload.std_before,
         unload.std_after,
         weighed,

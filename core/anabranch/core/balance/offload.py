@@ -27,7 +27,7 @@ class ClusterView(msgspec.Struct, frozen=True):
     """The leader's view: loads and top bundles as reported, and the brokers that are there.
 
     `owner_of`: the owner of a bundle by the log, "" for one that has none or is on its way.
-    `in_group`: the number of bundles of a namespace's anti-affinity group that each broker owns.
+    `in_group`: the number of bundles of an anti-affinity group that each broker owns.
     """
 
     loads: Mapping[str, BrokerLoadData]
@@ -166,7 +166,7 @@ class Permits:
         self._settings = settings
         self._recently = recently
         self._excluded = frozenset(settings.shedding_excluded_namespaces)
-        self._policy = view.policies.by_namespace()
+        self._policy = view.policies.by_namespace
         self._allowed: dict[tuple[object, str], frozenset[str]] = {}
 
     def refusal(self, bundle: str, source: str, destination: str) -> Unmoved | None:
@@ -198,7 +198,7 @@ class Permits:
                 namespace,
                 self._settings,
                 self._view.policies,
-                self._view.in_group(namespace) if group else {},
+                self._view.in_group(group) if group else {},
             )
             left = filtered(self._view.candidates, terms)
             found = frozenset(() if left.failed else (each.broker for each in left.kept))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum, unique
-from functools import lru_cache
+from functools import cached_property
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -32,7 +32,7 @@ class Standing(IntEnum):
     OUT = 2
 
 
-class IsolationPolicy(msgspec.Struct, frozen=True, gc=False):
+class IsolationPolicy(msgspec.Struct, frozen=True, dict=True):
     """The brokers that may own the bundles of the namespaces that it names.
 
     Secondary brokers may only while there are fewer than `min_limit` primary ones.
@@ -60,9 +60,10 @@ class IsolationPolicy(msgspec.Struct, frozen=True, gc=False):
             return Standing.SECONDARY
         return Standing.OUT
 
+    @cached_property
     def standings(self) -> Mapping[str, Standing]:
         """The standing of each broker, for any broker id."""
-        return _standings(self)
+        return _Remembered(self.standing)
 
 
 class FailureDomain(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +72,7 @@ class FailureDomain(msgspec.Struct, frozen=True, gc=False):
     brokers: tuple[str, ...]
 
 
-class Policies(msgspec.Struct, frozen=True):
+class Policies(msgspec.Struct, frozen=True, dict=True):
     """All that says where bundles may be.
 
     `isolation` and `domains` by their names; `groups`: the anti-affinity group of each namespace
@@ -82,13 +83,15 @@ class Policies(msgspec.Struct, frozen=True):
     domains: Mapping[str, FailureDomain] = {}
     groups: Mapping[str, str] = {}
 
+    @cached_property
     def by_namespace(self) -> Mapping[str, IsolationPolicy | None]:
         """The first isolation policy, by name, for any namespace."""
-        return _by_namespace(tuple(self.isolation[name] for name in sorted(self.isolation)))
+        policies = [self.isolation[name] for name in sorted(self.isolation)]
 
-    def policy_of(self, namespace: str) -> IsolationPolicy | None:
-        """The isolation policy that is about a namespace."""
-        return self.by_namespace()[namespace]
+        def first(namespace: str) -> IsolationPolicy | None:
+            return next((policy for policy in policies if policy.names(namespace)), None)
+
+        return _Remembered(first)
 
     def group_of(self, namespace: str) -> str:
         """The anti-affinity group of a namespace, in one case; "" for none."""
@@ -96,15 +99,22 @@ class Policies(msgspec.Struct, frozen=True):
 
     def binds(self, namespace: str) -> bool:
         """Tells whether a policy or a group restricts the places of the namespace's bundles."""
-        return self.policy_of(namespace) is not None or self.group_of(namespace) != ""
+        return self.by_namespace[namespace] is not None or self.group_of(namespace) != ""
 
+    @cached_property
     def shared(self) -> Mapping[str, bool]:
         """Tells whether a broker is for namespaces without a policy: no policy has its host to
         itself.
 
         The mapping takes any broker id.
         """
-        return _shared(tuple(policy.primary for policy in self.isolation.values()))
+        primaries = [policy.primary for policy in self.isolation.values()]
+
+        def is_shared(broker: str) -> bool:
+            host = host_of(broker)
+            return bool(host) and not any(_matches(patterns, host) for patterns in primaries)
+
+        return _Remembered(is_shared)
 
     def namespaces_in(self, group: str) -> Iterator[str]:
         """The namespaces of an anti-affinity group, by its name as `group_of` has it."""
@@ -175,25 +185,3 @@ class _Remembered(dict[str, _Found], Generic[_Found]):
             self.clear()
         found = self[name] = self._look(name)
         return found
-
-
-@lru_cache(16)
-def _by_namespace(policies: tuple[IsolationPolicy, ...]) -> _Remembered[IsolationPolicy | None]:
-    def look(namespace: str) -> IsolationPolicy | None:
-        return next((policy for policy in policies if policy.names(namespace)), None)
-
-    return _Remembered(look)
-
-
-@lru_cache(256)
-def _standings(policy: IsolationPolicy) -> _Remembered[Standing]:
-    return _Remembered(policy.standing)
-
-
-@lru_cache(16)
-def _shared(primaries: tuple[tuple[str, ...], ...]) -> _Remembered[bool]:
-    def look(broker: str) -> bool:
-        host = host_of(broker)
-        return bool(host) and not any(_matches(patterns, host) for patterns in primaries)
-
-    return _Remembered(look)

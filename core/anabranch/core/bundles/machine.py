@@ -161,16 +161,15 @@ _LEADING: Final = LEADING.table
 
 def evolve_unit(state: StateReader, record: UnitMove, offset: int, timestamp_ms: int) -> Outcome:
     """Judges one move of a bundle or of the leadership."""
-    if state.cluster() is None:
-        return REJECTED[Verdict.NO_CLUSTER]
     name = record.unit
     unit = state.unit(name)
-    cases = _BUNDLES
-    if name == LEADERSHIP:
-        cases = _LEADING
-        unit = unit or _NO_LEADER
-    elif unit is None:
-        return REJECTED[Verdict.UNKNOWN_UNIT]
+    if unit is None:
+        if state.cluster() is None:  # which makes the first units
+            return REJECTED[Verdict.NO_CLUSTER]
+        if name != LEADERSHIP:
+            return REJECTED[Verdict.UNKNOWN_UNIT]
+        unit = _NO_LEADER
+    cases = _LEADING if name == LEADERSHIP else _BUNDLES
     if record.version != unit.version + 1:
         repeated = record.proposal_id == unit.proposal_id
         return REJECTED[unfit_version(unit.version, record.version, repeated)]

@@ -7,7 +7,7 @@ they win. Operators' requests that cannot be meant seriously are refused at once
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -93,30 +93,29 @@ class Chooser(Protocol):
     """
 
     def __call__(
-        self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
+        self, unit: str, counts: Mapping[str, int], excluded: Collection[str] = ()
     ) -> Chosen: ...
 
 
-def by_count(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()) -> Chosen:
+def by_count(unit: str, counts: Mapping[str, int], excluded: Collection[str] = ()) -> Chosen:
     """Chooses as `choose_broker`, because the brokers' loads are unknown."""
-    return choose_broker(unit, counts, excluded), ()
+    return choose_broker(unit, counts, [each for each in counts if each not in excluded]), ()
 
 
 def choose_broker(
-    unit: str, counts: Mapping[str, int], excluded: Iterable[str] = (), at_hand: str = ""
+    unit: str, counts: Mapping[str, int], candidates: Collection[str], at_hand: str = ""
 ) -> str:
     """The candidate with the fewest units; "" if there is none.
 
     `at_hand` is the broker that needs fewer writes and reads. It is chosen if it has hardly more
     units than the candidate with the fewest.
 
-    >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 3, "y:1": 2})
+    >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 3, "y:1": 2}, ["x:1", "y:1"])
     'y:1'
-    >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 34, "y:1": 32}, at_hand="x:1")
+    >>> counts = {"x:1": 34, "y:1": 32}
+    >>> choose_broker("a/b/0x00000000_0xffffffff", counts, counts, at_hand="x:1")
     'x:1'
     """
-    barred = frozenset(excluded)
-    candidates = [broker for broker in counts if broker not in barred]
     if not candidates:
         return ""
     if at_hand in candidates:
@@ -227,37 +226,6 @@ def next_step(
     return move(actor, name, unit, what, new_id(), Cause.RECONCILE, evidence=evidence)
 
 
-# --- a graceful stop ------------------------------------------------------------------------
-
-
-def give_away(
-    state: StateQueries,
-    actor: Actor,
-    counts: Mapping[str, int],
-    new_id: NewId,
-    choose: Chooser = by_count,
-) -> Iterator[UnitMove]:
-    """Leadership first, so that a leader looks after the cluster meanwhile; then every unit."""
-    if actor.epoch:
-        lead = state.unit(LEADERSHIP)
-        yield move(actor, LEADERSHIP, lead, Move.RESIGN, new_id(), Cause.SHUTDOWN)
-    load = dict(counts)
-    for name, unit in list(state.units_of(actor.broker)):
-        if name == LEADERSHIP or unit.broker != actor.broker:
-            continue
-        target, grounds = choose(name, load, excluded=(actor.broker,))
-        record = release(actor, name, unit, target, new_id(), Cause.SHUTDOWN, grounds)
-        if record is not None:
-            if target:
-                load[target] += 1
-            yield record
-
-
-def nothing_left(state: StateQueries, broker: str) -> bool:
-    """Tells whether no unit, leadership included, answers to the broker any more."""
-    return all(unit.responsible != broker for _, unit in state.units_of(broker))
-
-
 # --- the leader's duties --------------------------------------------------------------------
 
 
@@ -313,11 +281,11 @@ def stuck(
 
 
 def tombstones(
-    names: Iterable[tuple[str, Unit]], log_now_ms: int, delay_ms: int, actor: Actor, new_id: NewId
+    names: Iterable[tuple[str, Unit]], log_ms: int, delay_ms: int, actor: Actor, new_id: NewId
 ) -> Iterator[UnitMove]:
     """Deleted units leave the log's state after the delay."""
     for name, unit in names:
-        if unit.state is UnitState.DELETED and log_now_ms - unit.since_ms >= delay_ms:
+        if unit.state is UnitState.DELETED and log_ms - unit.since_ms >= delay_ms:
             yield move(actor, name, unit, Move.TOMBSTONE, new_id(), Cause.CLEAN_UP)
 
 

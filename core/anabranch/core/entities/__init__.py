@@ -9,6 +9,7 @@ They know nothing of records: the packages of the nouns say how records change t
 `topic`: a scalable topic.
 `segment`: one of its segments.
 `layout`: the DAG of its segments.
+`giving_back`: the segment that an adopted Kafka topic becomes once it is given back.
 `subscription`: a subscription of a scalable topic.
 `permission`: one role's grants on one namespace or topic.
 `placement_policy`: an operator's policy of placement.
@@ -20,6 +21,7 @@ They know nothing of records: the packages of the nouns say how records change t
 __all__ = [
     "archive",
     "cluster",
+    "giving_back",
     "layout",
     "override",
     "permission",

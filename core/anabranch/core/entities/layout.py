@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Final, Self
 
@@ -21,7 +22,9 @@ from anabranch.core.entities.segment import (
     SEGMENTS_MAX,
     SegmentInfo,
     SegmentState,
+    descent,
     new_segment,
+    parents_of,
 )
 from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
 from anabranch.core.hashing import RING16
@@ -41,11 +44,18 @@ def initial_segments(
         raise InvalidInputError(
             f"numInitialSegments must be >= 1 and <= {SEGMENTS_MAX}, got {count}"
         )
+    buckets = _shared_out(bucket_budget, count, buckets_max)
+    ranges = enumerate(_equal_ranges(count))
+    return tuple(new_segment(number, start, end, buckets) for number, (start, end) in ranges)
+
+
+def _equal_ranges(count: int) -> list[tuple[int, int]]:
     edges = [index * RING16 // count for index in range(count + 1)]
-    buckets = min(buckets_max, max(1, bucket_budget // count))
-    return tuple(
-        new_segment(index, edges[index], edges[index + 1] - 1, buckets) for index in range(count)
-    )
+    return [(start, edge - 1) for start, edge in pairwise(edges)]
+
+
+def _shared_out(buckets: int, count: int, most: int) -> int:
+    return min(most, max(1, buckets // count))
 
 
 class Merges(msgspec.Struct, frozen=True):
@@ -73,7 +83,7 @@ class Merges(msgspec.Struct, frozen=True):
         bit = self.next_bit
         for part in parts:
             parents = part.parent_ids
-            if len(parents) > 1:
+            if len(parents) > 1 or (part.is_legacy and part.buckets > 1):  # PIP-475 counts so
                 above = bit
                 for parent in parents:
                     above |= masks.get(parent, 0)
@@ -238,16 +248,48 @@ class SegmentLayout:
             )
         return (new_segment(self.next_segment_id, part.start, part.end, buckets, (segment_id,)),)
 
-    def relocate_children(self, segment_id: int) -> tuple[SegmentInfo, ...]:
-        """The successor of the same range and buckets, to lie on other brokers of Kafka.
+    def restore_children(self, segment_id: int) -> tuple[SegmentInfo, ...]:
+        """The successor of the same range and buckets, in place of a segment that Kafka has lost.
 
         Raises UnknownSegmentError, InvalidInputError.
         """
         part = self.segment(segment_id)
         if not part.is_active:
-            raise InvalidInputError(f"Cannot relocate non-active segment: {segment_id}")
+            raise InvalidInputError(f"Cannot restore non-active segment: {segment_id}")
         child = new_segment(self.next_segment_id, part.start, part.end, part.buckets, (segment_id,))
         return (child,)
+
+    def prepare_children(
+        self, count: int, buckets: int | None = None, buckets_max: int = BUCKETS_MAX
+    ) -> tuple[SegmentInfo, ...]:
+        """The new segments with which `count` segments of equal size would be active.
+
+        An active segment of a wanted range stays, unless others have made it; one with another
+        number of buckets only if none is asked for. New ones share out the buckets of those that
+        they replace, unless `buckets` is given. Each descends from all whose hashes it takes.
+        Raises InvalidInputError.
+        """
+        if not 1 <= count <= SEGMENTS_MAX:
+            raise InvalidInputError(f"segmentCount must be in [1, {SEGMENTS_MAX}]: {count}")
+        if buckets is not None and not 1 <= buckets <= buckets_max:
+            raise InvalidInputError(f"bucketCount must be in [1, {buckets_max}]: {buckets}")
+        wanted = _equal_ranges(count)
+        there = {
+            part.range
+            for part in self.active
+            if buckets in (None, part.buckets) and not part.is_legacy
+        }
+        staying = there.intersection(wanted)
+        parents = [part for part in self.active if part.range not in staying]
+        new = [each for each in wanted if each not in staying]
+        if not new:
+            return ()
+        each = buckets or _shared_out(sum(part.buckets for part in parents), len(new), buckets_max)
+        lines = zip(new, descent(parents, new), strict=True)
+        return tuple(
+            new_segment(number, start, end, each, ids)
+            for number, ((start, end), ids) in enumerate(lines, self.next_segment_id)
+        )
 
     def split_segment(self, segment_id: int, now_ms: int = 0) -> Self:
         """The layout after a split at the midpoint."""
@@ -262,6 +304,11 @@ class SegmentLayout:
         """The layout after a rollover to another number of buckets."""
         return self.replaced((segment_id,), self.rebucket_children(segment_id, buckets), {}, now_ms)
 
+    def prepare_segments(self, count: int, buckets: int | None = None, now_ms: int = 0) -> Self:
+        """The layout after `prepare_children` took over; this one if there is nothing to do."""
+        children = self.prepare_children(count, buckets)
+        return self.replaced(parents_of(children), children, {}, now_ms) if children else self
+
     def replaced(
         self,
         parents: Sequence[int],
@@ -273,19 +320,22 @@ class SegmentLayout:
         """The layout in which `children` have taken the place of `parents`, which are sealed."""
         epoch = self.epoch + 1 if epoch is None else epoch
         segments = dict(self.segments)
-        ids = tuple(child.segment_id for child in children)
+        below: dict[int, list[int]] = {each: [] for each in parents}
+        for child in children:
+            for each in child.parent_ids:
+                below[each].append(child.segment_id)
         for parent_id in parents:
             segments[parent_id] = replace(
                 segments[parent_id],
                 state=SegmentState.SEALED,
-                child_ids=ids,
+                child_ids=tuple(below[parent_id]),
                 sealed_at_epoch=epoch,
                 sealed_at_ms=now_ms,
                 end_offsets=end_offsets.get(parent_id, ()),
             )
         for child in children:
             segments[child.segment_id] = entered(child, epoch, now_ms)
-        next_id = max(self.next_segment_id, *(each + 1 for each in ids))
+        next_id = max(self.next_segment_id, *(child.segment_id + 1 for child in children))
         return type(self)(epoch, next_id, segments.values(), self.properties).following(self)
 
     def prune_segment(self, segment_id: int) -> Self:

@@ -7,7 +7,7 @@ some namespaces belong to. A *failure domain* is a set of brokers that fail toge
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum, unique
 from itertools import chain
 from typing import Final
@@ -125,12 +125,3 @@ def check_group(name: str) -> None:
             f"anti-affinity group {name!r:.200} is not valid: use 1 to 100 letters, digits and "
             ". _ -, a letter or a digit first"
         )
-
-
-def passes(check: Callable[..., None], *given: object) -> bool:
-    """Tells whether one of the checks above accepts its arguments."""
-    try:
-        check(*given)
-    except InvalidInputError:
-        return False
-    return True

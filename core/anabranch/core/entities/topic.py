@@ -3,10 +3,10 @@
 Each accepted record is a version. Records that change the layout (`LAYOUT_MOVES`) are also an epoch
 of it, in PIP-468's count.
 
-Split, merge, rebucket, relocate and restore are one protocol. BEGIN names the children, whose Kafka
-topics are then made. SEALING is the point of no return, after which the parents are sealed in
-Kafka. COMMIT carries their end offsets and makes the new layout. The topic's controller, old or
-new, goes on from the last record.
+Split, merge, rebucket, restore, prepare and give back are one protocol. BEGIN names the children,
+whose Kafka topics are then made. SEALING is the point of no return, after which the parents are
+sealed in Kafka. COMMIT carries their end offsets and makes the new layout. The topic's controller,
+old or new, goes on from the last record.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class Operation(IntEnum):
     SPLIT = 1
     MERGE = 2
     REBUCKET = 3
-    RELOCATE = 4
-    RESTORE = 5  # its Kafka topic is gone
+    RESTORE = 4  # its Kafka topic is gone
+    PREPARE = 5  # the active segments become a wanted number of equal ones, all at once
+    GIVE_BACK = 6  # the adopted Kafka topic that was cut over takes the place of all, opened again
 
 
 _OPEN: Final = (TopicState.STABLE, TopicState.PREPARING, TopicState.SEALING)
@@ -80,8 +81,9 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     never meets the remains of the former. `children`: those of the operation under way, to be
     active with its COMMIT. `garbage`: no longer in the layout, but in Kafka. `properties`: name,
     value, name, value. `auto_scale`: its overrides of the auto-scale policy, likewise. `split_ms`,
-    `merge_ms`, `rebucket_ms`: the time at which the last one of each took over. `off`: brokers of
-    Kafka that the children shall not lie on.
+    `merge_ms`, `rebucket_ms`: the time at which the last one of each took over. `adopted_from`: the
+    Kafka topic that it was made of, "" for none. `own_settings`: of that one, as they were before
+    its seal: name, value, name, value.
     """
 
     state: TopicState
@@ -104,7 +106,8 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     split_ms: int = 0
     merge_ms: int = 0
     rebucket_ms: int = 0
-    off: tuple[int, ...] = ()
+    own_settings: tuple[str, ...] = ()
+    adopted_from: str = ""
 
     @property
     def epoch(self) -> int:
@@ -126,6 +129,31 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def segment(self, segment_id: int) -> SegmentInfo | None:
         """A segment of the layout by its id."""
         return next((part for part in self.segments if part.segment_id == segment_id), None)
+
+    @property
+    def legacy(self) -> SegmentInfo | None:
+        """Returns the adopted Kafka topic's segment, of which the layout has one at a time."""
+        return next((part for part in self.segments if part.is_legacy), None)
+
+    @property
+    def adopted(self) -> SegmentInfo | None:
+        """Returns the adopted Kafka topic's segment until it is cut over: others write to it."""
+        part = self.legacy
+        return part if part is not None and part.is_active else None
+
+    @property
+    def cut_over(self) -> SegmentInfo | None:
+        """Returns the sealed segment of an adopted Kafka topic until it is pruned."""
+        part = self.legacy
+        return None if part is None or part.is_active else part
+
+    @property
+    def continued(self) -> SegmentInfo | None:
+        """Returns the sealed segment whose Kafka topic an operation under way opens again."""
+        sealed = self.cut_over
+        if sealed is None or not any(child.continues(sealed) for child in self.children):
+            return None
+        return sealed
 
     @property
     def is_restless(self) -> bool:

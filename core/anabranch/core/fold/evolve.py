@@ -34,7 +34,7 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.machine import evolve_placement
 from anabranch.core.security.changes import is_permitted
-from anabranch.core.security.evolve import evolve_permission
+from anabranch.core.security.machine import evolve_permission
 from anabranch.core.sessions.machine import evolve_session
 from anabranch.core.settings.machine import evolve_override
 from anabranch.core.subscriptions.machine import evolve_subscription

@@ -228,8 +228,10 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
     `parents`: BEGIN: the segments that they replace. `end_offsets`: COMMIT: one for every partition
     of every parent, in BEGIN's order; LOST, BEGIN of a RESTORE: all before them is lost.
-    `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE. `auto_scale`: POLICY. `off`:
-    BEGIN: brokers that the children shall leave. `topic_ids`: OPEN, COMMIT: Kafka's; "": unknown.
+    `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE; SEALING: the
+    settings of an adopted Kafka topic that its seal replaces. `auto_scale`: POLICY.
+    `topic_ids`: OPEN, COMMIT: Kafka's; "": unknown. `adoptable`: CREATE of an adopted topic: the
+    entry of the proposer's setting that allows it.
     """
 
     proposal_id: str
@@ -246,11 +248,11 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     properties: tuple[str, ...] = ()
     cause: TopicCause = TopicCause.UNKNOWN
     auto_scale: tuple[str, ...] = ()
-    off: tuple[int, ...] = ()
     principal: str = ""
     topic_ids: tuple[str, ...] = ()
     proxied_by: str = ""
     limit: int = 0
+    adoptable: str = ""
 
     @property
     def key(self) -> str:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from anabranch.core.entities.archive import Archive, archive_key
 from anabranch.core.entities.cluster import Cluster
-from anabranch.core.entities.override import OVERRIDES_PREFIX, SettingOverride, override_key
-from anabranch.core.entities.permission import Permission, permission_key
+from anabranch.core.entities.override import SettingOverride, override_key
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX, Permission, permission_key
 from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind, policy_key
 from anabranch.core.entities.session import Session
 from anabranch.core.entities.subscription import Subscription
 from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.entities.topic import ScalableTopic
-from anabranch.core.entities.unit import LEADERSHIP, UNSETTLED, Unit, UnitState
+from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.log.records import (
     CLUSTER_KEY,
     namespace_key,
@@ -25,7 +26,7 @@ from anabranch.core.log.records import (
     topic_key,
 )
 from anabranch.core.names import Namespace
-from anabranch.core.ring import after_bundles, split_bundle_name
+from anabranch.core.ring import after_bundles
 
 Entity = (
     Unit
@@ -43,323 +44,218 @@ Entity = (
 Change = tuple[str, Entity | None]  # key and what it holds now; None: gone
 
 
+_E = TypeVar("_E", bound=Entity)
+
+
 class StateReader(Protocol):
-    """The input of guards: nothing else can influence a verdict."""
+    """The input of guards: nothing else can influence a verdict.
 
-    def unit(self, name: str) -> Unit | None: ...
-    def session(self, broker: str) -> Session | None: ...
-    def cluster(self) -> Cluster | None: ...
-    def tenant(self, name: str) -> Tenant | None: ...
-    def archive(self, name: str) -> Archive | None: ...
-    def namespace(self, name: str) -> NamespaceInfo | None: ...
-    def bundles(self, namespace: str) -> Iterable[tuple[str, Unit]]:
-        """Units of a namespace in ring order, deleted parents included."""
-        ...
+    A replica finds an entity by its key, and keys by their beginning. The questions are made of
+    these two, but for those that a replica can answer sooner.
+    """
 
+    @abstractmethod
+    def entity(self, key: str) -> Entity | None:
+        """What the key holds now."""
+
+    @abstractmethod
+    def keys(self, prefix: str) -> Iterable[str]:
+        """The keys that begin so, in order; `prefix` is a whole `family_head`."""
+
+    @abstractmethod
     def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
         """The live bundle that holds a hash; None when the namespace does not exist."""
-        ...
 
-    def namespaces(self, tenant: str) -> Iterable[str]: ...
+    def entities_of(self, prefix: str) -> Iterable[tuple[str, Entity]]:
+        """The same keys with their entities."""
+        for key in self.keys(prefix):
+            found = self.entity(key)
+            if found is not None:
+                yield key, found
+
+    def _one(self, kind: type[_E], key: str) -> _E | None:
+        found = self.entity(key)
+        return found if isinstance(found, kind) else None
+
+    def _all(self, kind: type[_E], head: str, rest: str = "") -> Iterator[tuple[str, _E]]:
+        """Entities whose keys begin with both, in order; names go without the head."""
+        for key, found in self.entities_of(head + rest):
+            if isinstance(found, kind):
+                yield key.removeprefix(head), found
+
+    def _names(self, head: str, rest: str = "") -> Iterator[str]:
+        for key in self.keys(head + rest):
+            yield key.removeprefix(head)
+
+    def unit(self, name: str) -> Unit | None:
+        return self._one(Unit, name)
+
+    def session(self, broker: str) -> Session | None:
+        return self._one(Session, session_key(broker))
+
+    def cluster(self) -> Cluster | None:
+        return self._one(Cluster, CLUSTER_KEY)
+
+    def tenant(self, name: str) -> Tenant | None:
+        return self._one(Tenant, tenant_key(name))
+
+    def archive(self, name: str) -> Archive | None:
+        return self._one(Archive, archive_key(name))
+
+    def namespace(self, name: str) -> NamespaceInfo | None:
+        return self._one(NamespaceInfo, namespace_key(name))
+
+    def namespaces(self, tenant: str) -> Iterator[str]:
+        return self._names(namespace_key(""), f"{tenant}/")
+
+    def bundles(self, namespace: str) -> Iterator[tuple[str, Unit]]:
+        """Units of a namespace in ring order, deleted parents included."""
+        return self._all(Unit, "", f"{namespace}/")
+
     def topic(self, name: str) -> ScalableTopic | None:
         """The scalable topic `tenant/namespace/name`."""
-        ...
+        return self._one(ScalableTopic, topic_key(name))
 
-    def topics(self, namespace: str) -> Iterable[str]:
+    def topics(self, namespace: str) -> Iterator[str]:
         """Names, `tenant/namespace/name`, of the namespace's scalable topics, in order."""
-        ...
+        return self._names(topic_key(""), f"{namespace}/")
 
-    def topic_states(self, namespace: str) -> Iterable[tuple[str, ScalableTopic]]:
+    def topic_states(self, namespace: str) -> Iterator[tuple[str, ScalableTopic]]:
         """Names and states of the same: for who looks once at each of them."""
-        ...
+        return self._all(ScalableTopic, topic_key(""), f"{namespace}/")
 
-    def subscription(self, topic: str, name: str) -> Subscription | None: ...
-    def subscriptions(self, topic: str) -> Iterable[tuple[str, Subscription]]:
+    def subscription(self, topic: str, name: str) -> Subscription | None:
+        return self._one(Subscription, subscription_key(topic, name))
+
+    def subscriptions(self, topic: str) -> Iterator[tuple[str, Subscription]]:
         """Names and states of a topic's subscriptions, in order."""
-        ...
+        return self._all(Subscription, subscription_key(topic, ""))
 
-    def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None: ...
-    def placements(self, kind: PolicyKind) -> Iterable[tuple[str, PlacementPolicy]]:
+    def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None:
+        return self._one(PlacementPolicy, policy_key(kind, name))
+
+    def placements(self, kind: PolicyKind) -> Iterator[tuple[str, PlacementPolicy]]:
         """Names and states of the placement policies of a kind, in order."""
-        ...
+        return self._all(PlacementPolicy, policy_key(kind, ""))
 
-    def override(self, setting: str) -> SettingOverride | None: ...
-    def overrides(self) -> Iterable[tuple[str, SettingOverride]]:
+    def override(self, setting: str) -> SettingOverride | None:
+        return self._one(SettingOverride, override_key(setting))
+
+    def overrides(self) -> Iterator[tuple[str, SettingOverride]]:
         """Names and overrides of the settings that are overridden, in order."""
-        ...
+        return self._all(SettingOverride, override_key(""))
 
     def permission(self, scope: str, role: str) -> Permission | None:
         """The permission of a role on a namespace or a topic, and on that alone."""
-        ...
+        return self._one(Permission, permission_key(scope, role))
 
-    def permissions(self, scope: str) -> Iterable[tuple[str, Permission]]:
+    def permissions(self, scope: str) -> Iterator[tuple[str, Permission]]:
         """Roles and their actions on a namespace or a topic alone, in order."""
-        ...
+        return self._all(Permission, permission_key(scope, ""))
 
 
 class StateQueries(StateReader, Protocol):
-    """Further input of decisions: indexes that no verdict depends on."""
+    """Further input of decisions: no verdict depends on it."""
 
+    @abstractmethod
     def units_of(self, broker: str) -> Iterable[tuple[str, Unit]]:
         """Units whose broker or source is this one."""
-        ...
 
+    @abstractmethod
     def unit_count(self, broker: str) -> int:
         """Returns how many units name this broker as `broker`."""
-        ...
 
+    @abstractmethod
     def unsettled(self) -> Iterable[tuple[str, Unit]]:
         """Units in flight or deleted, because a clean-up may have to look at them."""
-        ...
 
-    def sessions(self) -> Iterable[tuple[str, Session]]: ...
-    def tenants(self) -> Iterable[str]: ...
-    def archives(self) -> Iterable[tuple[str, Archive]]:
-        """Ids and states of the archives that are registered, in order."""
-        ...
-
-    def grants(self) -> Iterable[tuple[str, str, Permission]]:
-        """Scopes and roles of all permissions."""
-        ...
-
+    @abstractmethod
     def restless_topics(self) -> Iterable[str]:
         """Topics for which a controller has something to do by itself (`is_restless`)."""
-        ...
+
+    @abstractmethod
+    def grants(self) -> Iterable[tuple[str, str, Permission]]:
+        """Scopes and roles of all permissions."""
+
+    def sessions(self) -> Iterator[tuple[str, Session]]:
+        return self._all(Session, session_key(""))
+
+    def tenants(self) -> Iterator[str]:
+        return self._names(tenant_key(""))
+
+    def archives(self) -> Iterator[tuple[str, Archive]]:
+        """Ids and states of the archives that are registered, in order."""
+        return self._all(Archive, archive_key(""))
 
 
-class FoldedState:
+def family_head(key: str) -> str:
+    """The beginning that a key shares with those that are asked for together.
+
+    >>> family_head("topic:acme/shop/bills"), family_head("session:b1:8080")
+    ('topic:acme/shop/', 'session:')
+    >>> family_head("permission:acme/shop:a/b"), family_head("acme/shop/0x00000000_0x40000000")
+    ('permission:acme/shop:', 'acme/shop/')
+    """
+    if key.startswith(PERMISSIONS_PREFIX):
+        return key[: key.index(":", len(PERMISSIONS_PREFIX)) + 1]
+    return key[: key.rfind("/") + 1] or key[: key.find(":") + 1]
+
+
+class FoldedState(StateReader):
     """A replica in memory, with just the indexes that verdicts need. Spark folds with this one."""
 
     def __init__(self) -> None:
         self.entities: dict[str, Entity] = {}
-        self._bundles: dict[str, dict[str, None]] = {}
-        self._bundles_in_order: dict[str, list[str]] = {}
-        self._namespaces: dict[str, dict[str, None]] = {}
-        self._topics: dict[str, dict[str, None]] = {}
-        self._subscriptions: dict[str, dict[str, None]] = {}
-        self._placements: dict[str, dict[str, None]] = {}
-        self._permissions: dict[str, dict[str, None]] = {}
-        self._overrides: dict[str, None] = {}
+        self._families: dict[str, set[str]] = {}  # keys by their `family_head`
+        self._in_order: dict[str, list[str]] = {}  # the same as far as they were asked for
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Makes the changes of one accepted record."""
         for key, entity in changes:
             if entity is None:
                 if self.entities.pop(key, None) is not None:
-                    self._index(key, present=False)
+                    head = family_head(key)
+                    self._families[head].discard(key)
+                    if not self._families[head]:
+                        del self._families[head]
+                    self._in_order.pop(head, None)
             else:
                 if key not in self.entities:
-                    self._index(key, present=True)
+                    head = family_head(key)
+                    self._families.setdefault(head, set()).add(key)
+                    self._in_order.pop(head, None)
                 self.entities[key] = entity
 
-    def _index(self, key: str, *, present: bool) -> None:
-        kind, _, rest = key.partition(":")
-        if key.startswith(OVERRIDES_PREFIX):
-            if present:
-                self._overrides[rest] = None
-            else:
-                del self._overrides[rest]
-            return
-        if kind == "namespace":
-            group, owner, member = self._namespaces, rest.partition("/")[0], rest
-        elif kind == "topic":
-            group, owner, member = self._topics, rest.rpartition("/")[0], rest
-        elif kind == "subscription":
-            group = self._subscriptions
-            owner, _, member = rest.rpartition("/")
-        elif kind == "placement":
-            group = self._placements
-            owner, _, member = rest.partition("/")
-        elif kind == "permission":
-            group = self._permissions
-            owner, _, member = rest.partition(":")
-        elif key.count("/") == 2:
-            group, owner, member = self._bundles, key.rpartition("/")[0], key
-            self._bundles_in_order.pop(owner, None)
-        else:
-            return
-        if present:
-            group.setdefault(owner, {})[member] = None
-        else:
-            del group[owner][member]
+    def entity(self, key: str) -> Entity | None:
+        return self.entities.get(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        found = self._in_order.get(prefix)
+        if found is None:
+            found = sorted(self._families.get(prefix, ()))
+            if found:
+                self._in_order[prefix] = found
+        return found
+
+    def entities_of(self, prefix: str) -> list[tuple[str, Entity]]:
+        return [(key, self.entities[key]) for key in self.keys(prefix)]
 
     def unit(self, name: str) -> Unit | None:
-        found = self.entities.get(name)
+        found = self.entities.get(name)  # nearly every verdict asks
         return found if isinstance(found, Unit) else None
 
     def session(self, broker: str) -> Session | None:
         found = self.entities.get(session_key(broker))
         return found if isinstance(found, Session) else None
 
-    def cluster(self) -> Cluster | None:
-        found = self.entities.get(CLUSTER_KEY)
-        return found if isinstance(found, Cluster) else None
-
-    def tenant(self, name: str) -> Tenant | None:
-        found = self.entities.get(tenant_key(name))
-        return found if isinstance(found, Tenant) else None
-
-    def archive(self, name: str) -> Archive | None:
-        found = self.entities.get(archive_key(name))
-        return found if isinstance(found, Archive) else None
-
-    def namespace(self, name: str) -> NamespaceInfo | None:
-        found = self.entities.get(namespace_key(name))
-        return found if isinstance(found, NamespaceInfo) else None
-
-    def bundles(self, namespace: str) -> Iterator[tuple[str, Unit]]:
-        for name in self._in_order(namespace):
-            unit = self.unit(name)
-            if unit is not None:
-                yield name, unit
-
-    def _in_order(self, namespace: str) -> list[str]:
-        """Bundles' names, which sort by lower end."""
-        found = self._bundles_in_order.get(namespace)
-        if found is None:
-            found = self._bundles_in_order[namespace] = sorted(self._bundles.get(namespace, ()))
-        return found
-
     def bundle_at(self, namespace: str, hash32: int) -> tuple[str, Unit] | None:
-        names = self._in_order(namespace)
-        # The last live one that begins at or before the hash.
+        names = self.keys(f"{namespace}/")  # which sort by their lower ends
+        # The last live one that begins at or before the hash: live ones tile the ring.
         for at in range(bisect_right(names, after_bundles(namespace, hash32)) - 1, -1, -1):
             unit = self.unit(names[at])
             if unit is not None and unit.state is not UnitState.DELETED:
-                return (names[at], unit) if hash32 in split_bundle_name(names[at])[1] else None
+                return names[at], unit
         return None
-
-    def namespaces(self, tenant: str) -> Iterable[str]:
-        return sorted(self._namespaces.get(tenant, ()))
-
-    def topic(self, name: str) -> ScalableTopic | None:
-        found = self.entities.get(topic_key(name))
-        return found if isinstance(found, ScalableTopic) else None
-
-    def topics(self, namespace: str) -> Iterable[str]:
-        return sorted(self._topics.get(namespace, ()))
-
-    def topic_states(self, namespace: str) -> Iterator[tuple[str, ScalableTopic]]:
-        for name in self.topics(namespace):
-            found = self.topic(name)
-            if found is not None:
-                yield name, found
-
-    def subscription(self, topic: str, name: str) -> Subscription | None:
-        found = self.entities.get(subscription_key(topic, name))
-        return found if isinstance(found, Subscription) else None
-
-    def subscriptions(self, topic: str) -> Iterator[tuple[str, Subscription]]:
-        for name in sorted(self._subscriptions.get(topic, ())):
-            found = self.subscription(topic, name)
-            if found is not None:
-                yield name, found
-
-    def placement(self, kind: PolicyKind, name: str) -> PlacementPolicy | None:
-        found = self.entities.get(policy_key(kind, name))
-        return found if isinstance(found, PlacementPolicy) else None
-
-    def placements(self, kind: PolicyKind) -> Iterator[tuple[str, PlacementPolicy]]:
-        for name in sorted(self._placements.get(kind.name.lower(), ())):
-            found = self.placement(kind, name)
-            if found is not None:
-                yield name, found
-
-    def override(self, setting: str) -> SettingOverride | None:
-        found = self.entities.get(override_key(setting))
-        return found if isinstance(found, SettingOverride) else None
-
-    def overrides(self) -> Iterator[tuple[str, SettingOverride]]:
-        for name in sorted(self._overrides):
-            found = self.override(name)
-            if found is not None:
-                yield name, found
-
-    def permission(self, scope: str, role: str) -> Permission | None:
-        found = self.entities.get(permission_key(scope, role))
-        return found if isinstance(found, Permission) else None
-
-    def permissions(self, scope: str) -> Iterator[tuple[str, Permission]]:
-        for role in sorted(self._permissions.get(scope, ())):
-            found = self.permission(scope, role)
-            if found is not None:
-                yield role, found
-
-
-class IndexedState(FoldedState):
-    """A replica in memory with every index: simulation and tests run whole nodes on it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._by_broker: dict[str, dict[str, None]] = {}
-        self._unsettled: dict[str, None] = {}
-        self._brokers: dict[str, None] = {}
-        self._restless: dict[str, None] = {}
-
-    def apply(self, changes: Iterable[Change]) -> None:
-        changes = list(changes)
-        for key, entity in changes:
-            before = self.entities.get(key)
-            if isinstance(before, Unit):
-                for broker in _named(before):
-                    self._by_broker[broker].pop(key, None)
-                self._unsettled.pop(key, None)
-            if isinstance(entity, Unit):
-                for broker in _named(entity):
-                    self._by_broker.setdefault(broker, {})[key] = None
-                if entity.state in UNSETTLED:
-                    self._unsettled[key] = None
-            elif isinstance(entity, Session):
-                self._brokers[key.partition(":")[2]] = None
-            if isinstance(entity, ScalableTopic) and entity.is_restless:
-                self._restless[key.partition(":")[2]] = None
-            elif isinstance(before, ScalableTopic):
-                self._restless.pop(key.partition(":")[2], None)
-        super().apply(changes)
-
-    def units_of(self, broker: str) -> Iterator[tuple[str, Unit]]:
-        for name in sorted(self._by_broker.get(broker, ())):
-            unit = self.unit(name)
-            if unit is not None:
-                yield name, unit
-
-    def unit_count(self, broker: str) -> int:
-        return sum(1 for _, unit in self.units_of(broker) if unit.broker == broker)
-
-    def unsettled(self) -> Iterator[tuple[str, Unit]]:
-        for name in sorted(self._unsettled):
-            unit = self.unit(name)
-            if unit is not None:
-                yield name, unit
-
-    def sessions(self) -> Iterator[tuple[str, Session]]:
-        for broker in sorted(self._brokers):
-            session = self.session(broker)
-            if session is not None:
-                yield broker, session
-
-    def tenants(self) -> Iterable[str]:
-        return sorted(key.partition(":")[2] for key in self.entities if key.startswith("tenant:"))
-
-    def archives(self) -> Iterator[tuple[str, Archive]]:
-        start = archive_key("")
-        for key in sorted(key for key in self.entities if key.startswith(start)):
-            found = self.archive(key.removeprefix(start))
-            if found is not None:
-                yield key.removeprefix(start), found
-
-    def grants(self) -> Iterator[tuple[str, str, Permission]]:
-        for scope in self._permissions:
-            for role, found in self.permissions(scope):
-                yield scope, role, found
-
-    def restless_topics(self) -> Iterator[str]:
-        yield from sorted(self._restless)
-
-
-def _named(unit: Unit) -> tuple[str, ...]:
-    """The brokers an index files a unit under."""
-    return tuple(name for name in (unit.broker, unit.source) if name)
 
 
 def leader_of(state: StateReader) -> tuple[str, int]:

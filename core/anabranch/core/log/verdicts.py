@@ -59,3 +59,5 @@ class Verdict(IntEnum):
     TOO_MANY_PERMISSIONS = 41
     NOT_PERMITTED = 42  # the caller has no right to it; the record is valid otherwise
     LIMIT_REACHED = 43  # the tenant has as many as it may have
+    NOT_ADOPTABLE = 44  # no setting lets the namespace adopt the Kafka topic
+    ALREADY_ADOPTED = 45  # another topic of the namespace has the Kafka topic

@@ -10,21 +10,14 @@ from anabranch.core.entities.placement_policy import (
     check_domain,
     check_isolation,
     check_name,
-    passes,
 )
-from anabranch.core.log.conflicts import end_of_change, first_version
-from anabranch.core.log.outcome import REJECTED, Outcome
-from anabranch.core.log.records import PlacementPolicyChange, PolicyOp
+from anabranch.core.log.conflicts import evolved, policy_machine
+from anabranch.core.log.outcome import Outcome
+from anabranch.core.log.records import PlacementPolicyChange
 from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import (
-    Arrow,
-    Existence,
-    Guard,
-    StateMachine,
-    keeps_nothing,
-)
+from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.sessions.machine import IN_SESSION
+from anabranch.core.names import is_valid
 
 PlacementGuard = Guard[PlacementPolicy | None, PlacementPolicyChange]
 
@@ -33,11 +26,11 @@ def is_well_formed(record: PlacementPolicyChange) -> bool:
     """Tells whether the record has valid fields for a policy of its kind, and no others."""
     isolation = (record.namespaces, record.primary, record.secondary)
     limits = (record.min_limit, record.usage_threshold)
-    if not passes(check_name, record.name):
+    if not is_valid(check_name, record.name):
         return False
     if record.kind is PolicyKind.ISOLATION:
-        return not record.brokers and passes(check_isolation, *isolation, *limits)
-    return not any(isolation) and not any(limits) and passes(check_domain, record.brokers)
+        return not record.brokers and is_valid(check_isolation, *isolation, *limits)
+    return not any(isolation) and not any(limits) and is_valid(check_domain, record.brokers)
 
 
 def domain_with(state: StateReader, name: str, brokers: tuple[str, ...]) -> tuple[str, str]:
@@ -62,43 +55,29 @@ _DOMAINS_APART: Final = PlacementGuard(
     ),
     Verdict.BROKER_IN_DOMAIN,
 )
-_E, _O = Existence, PolicyOp
-_CHANGE = (IN_SESSION, _WELL_FORMED, _DOMAINS_APART)
+_CHANGE: Final = (_WELL_FORMED, _DOMAINS_APART)
 
-PLACEMENTS: Final = StateMachine(
-    (
-        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, _CHANGE),
-        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, _CHANGE),
-        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION,)),
-    ),
-    Existence,
-    keeps_nothing(_O.DELETE),
-)
-
-
-# --- the changes by records ------------------------------------------------------------------
+PLACEMENTS: Final = policy_machine(create=_CHANGE, update=_CHANGE)
 
 
 def evolve_placement(
     state: StateReader, record: PlacementPolicyChange, offset: int, timestamp_ms: int
 ) -> Outcome:
     """Judges one change of one placement policy."""
+
+    def made(version: int) -> PlacementPolicy:
+        return PlacementPolicy(
+            version=version,
+            kind=record.kind,
+            namespaces=record.namespaces,
+            primary=record.primary,
+            secondary=record.secondary,
+            min_limit=record.min_limit,
+            usage_threshold=record.usage_threshold,
+            brokers=record.brokers,
+            since_ms=timestamp_ms,
+            proposal_id=record.proposal_id,
+        )
+
     before = state.placement(record.kind, record.name)
-    end = end_of_change(PLACEMENTS.table, state, before, record, Verdict.UNKNOWN_POLICY)
-    if isinstance(end, Verdict):
-        return REJECTED[end]
-    if end is Existence.ABSENT:
-        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
-    after = PlacementPolicy(
-        version=record.version if before else first_version(offset),
-        kind=record.kind,
-        namespaces=record.namespaces,
-        primary=record.primary,
-        secondary=record.secondary,
-        min_limit=record.min_limit,
-        usage_threshold=record.usage_threshold,
-        brokers=record.brokers,
-        since_ms=timestamp_ms,
-        proposal_id=record.proposal_id,
-    )
-    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+    return evolved(PLACEMENTS, state, before, record, offset, Verdict.UNKNOWN_POLICY, made)

@@ -16,13 +16,16 @@ and later names need none.
 
 A rule that allows something beyond those prefixes of ours is taken to be made from grants, and is
 removed if it is not. Rules that deny, rules on all that begins with `topicPrefix`, and principals
-that no role can be, are somebody else's.
+that no role can be, are somebody else's. So are all rules of a role that has another owner, such as
+an operator on Kubernetes: two owners of one principal's rules would undo each other's for ever.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum, unique
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -40,6 +43,7 @@ from anabranch.core.topics.kafka_names import (
 
 _ROLE: Final = "{role}"
 _EVERYBODY: Final = ("*", "ANONYMOUS")  # Kafka's names for everybody, with any type
+_CLUSTER: Final = "kafka-cluster"  # Kafka's name of itself
 
 
 @unique
@@ -49,6 +53,7 @@ class AclResource(StrEnum):
     TOPIC = "TOPIC"
     GROUP = "GROUP"
     TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
+    CLUSTER = "CLUSTER"
 
 
 class Acl(msgspec.Struct, frozen=True, order=True):
@@ -76,11 +81,13 @@ class PrincipalMapping(msgspec.Struct, frozen=True):
     """The principal of a role in Kafka: `template`, with the role for `{role}`.
 
     `without`: roles that have nothing there, whatever their grants: proxies, which carry no
-    messages. Raises InvalidInputError.
+    messages. `elsewhere`: patterns of roles whose rules somebody else makes; in a pattern `*`
+    stands for any text. Raises InvalidInputError.
     """
 
     template: str
     without: frozenset[str] = frozenset()
+    elsewhere: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kind, _, name = self.template.partition(":")
@@ -102,11 +109,21 @@ class PrincipalMapping(msgspec.Struct, frozen=True):
             )
         return found
 
-    def may_be(self, principal: str) -> bool:
-        """Tells whether some role could be this principal."""
+    def is_made_here(self, role: str) -> bool:
+        """Tells whether nodes make this role's rules, and nobody else."""
+        return not any(_pattern(each).fullmatch(role) for each in self.elsewhere)
+
+    def may_own(self, principal: str) -> bool:
+        """Tells whether some role, whose rules nodes make, could be this principal."""
         head, _, tail = self.template.partition(_ROLE)
-        fits = principal.startswith(head) and principal.endswith(tail)
-        return fits and len(principal) > len(head) + len(tail)
+        role = principal.removeprefix(head).removesuffix(tail)
+        fits = bool(role) and principal == f"{head}{role}{tail}"
+        return fits and self.is_made_here(role)
+
+
+@lru_cache(maxsize=100)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
 
 
 class WantedAcls(msgspec.Struct, frozen=True):
@@ -114,6 +131,56 @@ class WantedAcls(msgspec.Struct, frozen=True):
 
     acls: frozenset[Acl]
     unmapped: frozenset[str] = frozenset()
+
+
+# On all names that begin with the prefix; docs/topics.md says the same.
+_OF_NODES: Final[Mapping[AclResource, tuple[str, ...]]] = {
+    AclResource.TOPIC: (
+        *("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+        *("READ", "WRITE", "DELETE"),
+    ),
+    AclResource.GROUP: ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "DELETE"),
+    AclResource.TRANSACTIONAL_ID: ("DESCRIBE", "WRITE"),
+}
+_OF_A_KEEPER: Final = ("ALTER", "DESCRIBE")  # of all rules: for whom makes those of grants
+
+
+def spoken(operation: str) -> str:
+    """An operation as Kafka's tools and pages spell it.
+
+    >>> spoken("DESCRIBE_CONFIGS")
+    'DescribeConfigs'
+    """
+    return operation.title().replace("_", "")
+
+
+def node_rights() -> str:
+    """What a node needs on names with the prefix, in words."""
+    return "; ".join(
+        f"on {resource.replace('_', ' ').lower()}s: {', '.join(map(spoken, operations))}"
+        for resource, operations in _OF_NODES.items()
+    )
+
+
+def node_acls(principal: str, prefix: str, *, makes_acls: bool) -> frozenset[Acl]:
+    """The ACLs of a node. `prefix` begins all of the cluster's names. `makes_acls`: from grants.
+
+    Raises InvalidInputError for a principal that is none, or everybody.
+    """
+    kind, _, name = principal.partition(":")
+    if not kind.isalnum() or not name or name in _EVERYBODY:
+        raise InvalidInputError(
+            f"{principal!r} is no principal that a node can have: write type:name, User:node"
+        )
+    found = {
+        Acl(principal, resource, prefix, True, word)
+        for resource, operations in _OF_NODES.items()
+        for word in operations
+    }
+    if makes_acls:
+        cluster = AclResource.CLUSTER
+        found.update(Acl(principal, cluster, _CLUSTER, False, word) for word in _OF_A_KEEPER)
+    return frozenset(found)
 
 
 _PRODUCING: Final = {
@@ -136,13 +203,16 @@ _HEADS: Final[dict[AclResource, Callable[[str], str]]] = {
 
 
 def wanted_acls(state: StateQueries, prefix: str, mapping: PrincipalMapping) -> WantedAcls:
-    """Returns the ACLs for the state's grants. `prefix` begins all of the cluster's names."""
+    """Returns the ACLs that nodes make for the state's grants.
+
+    `prefix` begins all of the cluster's names.
+    """
     found: set[Acl] = set()
     unmapped: set[str] = set()
 
     def give(role: str, words: Iterable[str], scope: str) -> None:
         meant = [_OPERATIONS[action] for action in _OPERATIONS if action in words]
-        if not meant or role in mapping.without:
+        if not meant or role in mapping.without or not mapping.is_made_here(role):
             return
         try:
             principal = mapping.principal(role)
@@ -189,5 +259,7 @@ def difference(
 
 def is_ours(acl: Acl, prefix: str, mapping: PrincipalMapping) -> bool:
     """Tells whether a rule can only be one that was made from grants, or ought to have been."""
+    if acl.resource not in _HEADS:
+        return False
     head = _HEADS[acl.resource](prefix)
-    return acl.name.startswith(head) and acl.name != head and mapping.may_be(acl.principal)
+    return acl.name.startswith(head) and acl.name != head and mapping.may_own(acl.principal)

@@ -10,12 +10,42 @@ The check goes by names alone, so existing and missing resources are hidden alik
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import IntEnum, unique
+from typing import Protocol
+
+import msgspec
 
 from anabranch.core.security.actions import Need, Right
-from anabranch.core.security.grants import Grants
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import ResourceName
+
+
+class HeldGrants(Protocol):
+    """The grants of roles that the log keeps."""
+
+    def admins(self, tenant: str) -> Collection[str]:
+        """The administrators of a tenant; none of one that is not there."""
+        ...
+
+    def granted(self, scope: str, role: str) -> Collection[str]:
+        """The actions that were granted to a role on a namespace or a topic, by its name.
+
+        There may be words among them that only another release knows: they grant nothing here.
+        """
+        ...
+
+
+class Grants(msgspec.Struct, frozen=True):
+    """The known grants of roles at a judgement. Superusers and proxies are settings.
+
+    A judgement looks the others up by name, so it costs the same for any number of grants.
+    `proxies`: the roles that may speak for others (Pulsar's `proxyRoles`).
+    """
+
+    held: HeldGrants
+    superusers: frozenset[str] = frozenset()
+    proxies: frozenset[str] = frozenset()
 
 
 @unique

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from anabranch.core.entities.subscription import SubscriptionOp
-from anabranch.core.entities.topic import TopicMove
+from anabranch.core.entities.topic import Operation, TopicMove
 from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.log.records import (
     ArchiveChange,
@@ -46,8 +46,7 @@ from anabranch.core.security.actions import (
     TENANT_ADMIN,
     Need,
 )
-from anabranch.core.security.authorize import Judgement, authorize
-from anabranch.core.security.grants import Grants
+from anabranch.core.security.authorize import Grants, Judgement, authorize
 from anabranch.core.security.principal import NOBODY, Principal
 from anabranch.core.security.resources import (
     CLUSTER,
@@ -118,6 +117,15 @@ def asker_of(record: Record) -> Principal:
     return Principal(role, getattr(record, "proxied_by", "")) if role else NOBODY
 
 
+def _closes_or_opens(state: StateReader, record: TopicChange) -> bool:
+    """Tells whether others' producers are refused in their own Kafka topic, or let in again."""
+    if record.operation is Operation.GIVE_BACK:
+        return True
+    topic = state.topic(record.topic) if record.move is TopicMove.BEGIN else None
+    parts = topic.segments if topic is not None else ()
+    return any(part.is_legacy and part.segment_id in record.parents for part in parts)
+
+
 def is_permitted(state: StateReader, record: Record) -> bool:
     """Tells whether the asker had the right for the change, by the state before it. If they asked
     by a proxy, the proxy needs it too.
@@ -131,4 +139,6 @@ def is_permitted(state: StateReader, record: Record) -> bool:
     proxies = frozenset((asker.proxied_by,)) if asker.proxied_by else _NO_ROLES
     grants = Grants(FoldedGrants(state), frozenset(session.superusers), proxies)
     need, resource = need_of(record)
+    if isinstance(record, TopicChange) and _closes_or_opens(state, record):
+        need = TENANT_ADMIN
     return authorize(grants, asker, need, resource) is Judgement.ALLOWED

@@ -12,9 +12,8 @@ from typing import Final, Protocol
 
 from anabranch.core.log.state import StateReader
 from anabranch.core.security.actions import Need
-from anabranch.core.security.authorize import Judgement, authorize
+from anabranch.core.security.authorize import Grants, Judgement, authorize
 from anabranch.core.security.changes import FoldedGrants
-from anabranch.core.security.grants import Grants
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import ResourceName
 

@@ -1,4 +1,4 @@
-"""The machine of permissions, as a table; docs/state-machine.md explains it."""
+"""The machine of permissions, as a table, and how records change them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from itertools import islice
 from typing import Final
 
 from anabranch.core.entities.permission import PERMISSIONS_MAX, Permission, are_actions
-from anabranch.core.log.records import PermissionChange, PolicyOp
+from anabranch.core.log.conflicts import evolved, policy_machine
+from anabranch.core.log.outcome import REJECTED, Outcome
+from anabranch.core.log.records import PermissionChange
 from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import (
-    Arrow,
-    Existence,
-    Guard,
-    StateMachine,
-    keeps_nothing,
-)
+from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.principal import is_role
 from anabranch.core.security.resources import scope_resource
-from anabranch.core.sessions.machine import IN_SESSION
 
 PermissionGuard = Guard[Permission | None, PermissionChange]
 
@@ -51,14 +46,21 @@ _ROOM: Final = PermissionGuard(
     ),
     Verdict.TOO_MANY_PERMISSIONS,
 )
-_E, _O = Existence, PolicyOp
 
-PERMISSIONS: Final = StateMachine(
-    (
-        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _FORMED, _ON_TOPIC, _ROOM)),
-        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _FORMED)),
-        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _BARE)),
-    ),
-    Existence,
-    keeps_nothing(_O.DELETE),
+PERMISSIONS: Final = policy_machine(
+    create=(_FORMED, _ON_TOPIC, _ROOM), update=(_FORMED,), delete=(_BARE,)
 )
+
+
+def evolve_permission(
+    state: StateReader, record: PermissionChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges a grant to one role on one namespace or topic, or its end."""
+    if state.namespace(scope_resource(record.scope).namespace) is None:
+        return REJECTED[Verdict.UNKNOWN_NAMESPACE]
+
+    def made(version: int) -> Permission:
+        return Permission(version, record.actions, timestamp_ms, record.proposal_id)
+
+    before = state.permission(record.scope, record.role)
+    return evolved(PERMISSIONS, state, before, record, offset, Verdict.UNKNOWN_PERMISSION, made)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from anabranch.core.entities.session import Session, SessionState
-from anabranch.core.log.conflicts import may_propose, wrong_version
+from anabranch.core.log.conflicts import IN_SESSION, wrong_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import SessionChange, SessionOp
 from anabranch.core.log.state import StateReader, leader_of, leads
@@ -14,12 +14,6 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import broker_id, is_valid
 
 SessionGuard = Guard[Session | None, SessionChange]
-
-IN_SESSION: Final = Guard[Any, Any](
-    "the actor's session is open, and the one that the record names",
-    lambda s, e, r: may_propose(s, r.actor, r.session),
-    Verdict.SESSION_OVER,
-)
 
 
 def _may_expire(state: StateReader, session: Session | None, record: SessionChange) -> bool:

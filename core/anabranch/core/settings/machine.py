@@ -15,19 +15,12 @@ from anabranch.core.entities.override import (
     is_setting_name,
     value_fault,
 )
-from anabranch.core.log.conflicts import end_of_change, first_version
-from anabranch.core.log.outcome import REJECTED, Outcome
+from anabranch.core.log.conflicts import evolved, policy_machine
+from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import PolicyOp, SettingChange
 from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import (
-    Arrow,
-    Existence,
-    Guard,
-    StateMachine,
-    keeps_nothing,
-)
+from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.sessions.machine import IN_SESSION
 
 OverrideGuard = Guard[SettingOverride | None, SettingChange]
 
@@ -51,17 +44,8 @@ _ROOM: Final = OverrideGuard(
     lambda s, e, r: sum(1 for _ in islice(s.overrides(), OVERRIDES_MAX)) < OVERRIDES_MAX,
     Verdict.TOO_MANY_OVERRIDES,
 )
-_E, _O = Existence, PolicyOp
 
-OVERRIDES: Final = StateMachine(
-    (
-        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _SOUND, _ROOM)),
-        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _SOUND)),
-        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _SOUND)),
-    ),
-    Existence,
-    keeps_nothing(_O.DELETE),
-)
+OVERRIDES: Final = policy_machine(create=(_SOUND, _ROOM), update=(_SOUND,), delete=(_SOUND,))
 
 
 def evolve_override(
@@ -69,17 +53,15 @@ def evolve_override(
 ) -> Outcome:
     """Judges one change of one setting's override."""
     before = state.override(record.name)
-    end = end_of_change(OVERRIDES.table, state, before, record, Verdict.UNKNOWN_OVERRIDE)
-    if isinstance(end, Verdict):
-        return REJECTED[end]
-    if end is Existence.ABSENT:
-        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
-    after = SettingOverride(
-        version=record.version if before else first_version(offset),
-        value=record.value,
-        before=(before.value,) if before else (),
-        broker=record.actor,
-        since_ms=timestamp_ms,
-        proposal_id=record.proposal_id,
-    )
-    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+
+    def made(version: int) -> SettingOverride:
+        return SettingOverride(
+            version=version,
+            value=record.value,
+            before=(before.value,) if before else (),
+            broker=record.actor,
+            since_ms=timestamp_ms,
+            proposal_id=record.proposal_id,
+        )
+
+    return evolved(OVERRIDES, state, before, record, offset, Verdict.UNKNOWN_OVERRIDE, made)

@@ -4,11 +4,10 @@
 `propose`: proposals for its next version.
 `admission`: the admission of consumers.
 `assignor`: the target of buckets, as a function of the layout and the consumers.
+`absence`: the consumers that are away, and the share that each keeps.
 `target_assignment`: that target, with regard to the absent consumers, and its watchdog.
-`absence`: the absent consumers, and the buckets that wait for each.
-`handover`: the time at which a bucket changes hands.
+`handover`: the time at which a bucket changes hands between the processes of consumers.
 `coordinator`: the present consumers, and the buckets that each holds now.
-`instances`: the processes that serve under names.
 `known_positions`: the position that counts, its mark, and foreign changes of one.
 `draining`: the segments that it has finished, and those that it may read because of that.
 `timing`: the time limits of all that.
@@ -19,7 +18,6 @@ __all__ = [
     "admission",
     "coordinator",
     "draining",
-    "instances",
     "known_positions",
     "propose",
     "timing",

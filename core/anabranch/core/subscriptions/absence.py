@@ -1,7 +1,4 @@
-"""The absence of a subscription's consumers: each keeps its buckets for a grace.
-
-`timing` has the grace, and `coordinator` says when it is over.
-"""
+"""The consumers of one subscription that are away, and what each keeps meanwhile."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 While all consumers are there, the target depends on the layout and the folded subscription alone.
 So every controller of a topic reaches the same one. An absent consumer keeps the rest of its share
-(`absence`) and is dealt nothing new. `handover` decides the time at which a
-bucket may be given out.
+(`target_assignment`) and is dealt nothing new. `handover` decides the time at which a bucket may be
+given out.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ gets the name's share once its predecessor has ended, has left, or has lapsed.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Self
@@ -23,10 +22,7 @@ import msgspec
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.subscriptions.draining import Bucket, drained_segments
-from anabranch.core.subscriptions.handover import BucketsInUse, Granted
-from anabranch.core.subscriptions.instances import (
-    Instance,
-)
+from anabranch.core.subscriptions.handover import BucketsInUse, Granted, Instance
 from anabranch.core.subscriptions.target_assignment import TargetAssignment
 from anabranch.core.subscriptions.timing import Timing
 
@@ -47,12 +43,14 @@ class ConsumerAssignment(msgspec.Struct, frozen=True):
 class SubscriptionCoordinator:
     """The consumers of one subscription. Its controller calls it from one task only.
 
-    `inherited`: another controller may have had consumers. `before`: the coordinator of the former
-    life, if the subscription begins anew. It knows the instances that served nothing, and the
-    replaced ones that may still serve.
+    `before`: the coordinator of the former life, if the subscription begins anew. It knows the
+    instances that served nothing, and the replaced ones that may still serve.
+
+    A queue has no shares: Kafka gives its messages to any consumer, and tells which are done. So
+    only the connected consumers of a queue are known.
     """
 
-    def __init__(self, timing: Timing, inherited: bool = True, before: Self | None = None) -> None:
+    def __init__(self, timing: Timing, before: Self | None = None) -> None:
         self._idle = frozenset(before.idle if before else ())
         self._timing = timing
         self._layout: SegmentLayout | None = None
@@ -64,7 +62,6 @@ class SubscriptionCoordinator:
         self.target = TargetAssignment(timing)
         self.moved = self.target.moved
         self._stale = True  # something has happened since the assignments were worked out
-        self._inherited_at = math.inf if inherited else -math.inf
 
     # --- questions ----------------------------------------------------------------------
 
@@ -127,7 +124,6 @@ class SubscriptionCoordinator:
         serving anything until it reports or lapses, and each has a fresh grace.
         """
         first = self._subscription is None
-        self._inherited_at = min(now, self._inherited_at)
         if layout is self._layout and subscription == self._subscription:
             return
         self._layout, self._subscription = layout, subscription
@@ -171,10 +167,6 @@ class SubscriptionCoordinator:
         the log is to say that it has ended. A queue's consumers are not registered.
         """
         if self._is_queue:
-            before = self._current.get(name)
-            if before is not None and before.number != instance and before.connection is None:
-                self._former.append(before)  # it may be taking messages yet
-                del self._current[name]
             self._current.setdefault(name, Instance(instance, now, known=True))
         known = self._current.get(name)
         if known is None or known.number != instance or known.is_ending:
@@ -221,33 +213,28 @@ class SubscriptionCoordinator:
         """A consumer's connection has ended; it keeps its share for the grace.
 
         `hung_up`: the connection ended as the end of a process ends one. Only a successor under the
-        same name relies on it. A queue's consumer has no share, but Kafka keeps messages for it
-        even if it is dead. Until that is over nothing counts as drained without it, whatever it
-        reported before.
+        same name relies on it.
         """
         known = self._current.get(name)
         if known is None or known.connection != connection:
             return
         self._stale = True
-        if self._subscription is None:
+        if self._subscription is None or self._is_queue:
             del self._current[name]
             return
         known.has_hung_up = hung_up
         self._lost(name, known, now)
-        if self._is_queue:
-            known.heard_at = now
 
     def left(self, name: str, *, keeps_share: bool = False) -> None:
         """A consumer has said that it serves nothing any more.
 
         `keeps_share`: the name will come back, and has its share until its grace is over. Otherwise
         it is given nothing while its registration lasts, because no other would get the buckets in
-        time. The messages of a queue's consumer are anybody's. The others must see those that it
-        had not called drained.
+        time.
         """
         known = self._current.get(name)
         if known is not None and self._is_queue:
-            self._former.append(self._current.pop(name))
+            del self._current[name]
         elif known is not None:
             known.holdings = set()
             known.connection = None
@@ -272,8 +259,15 @@ class SubscriptionCoordinator:
         ]
 
     def over(self, now: float) -> list[str]:
-        """Consumers that have stayed away for longer than their grace."""
-        return self.target.absence.since_before(now - self._timing.grace_s)
+        """Consumers that have stayed away for longer than their grace, which the log does not say
+        yet.
+
+        As those that have lapsed, they are served no more until it does.
+        """
+        found = self.target.absence.since_before(now - self._timing.grace_s)
+        for name in found:
+            self._current[name].is_ending = True
+        return found
 
     def lapsed(self, now: float) -> list[tuple[str, int]]:
         """Names and instances that have certainly ended, which the log does not say yet.
@@ -291,22 +285,13 @@ class SubscriptionCoordinator:
     # --- outputs ------------------------------------------------------------------------
 
     def drained_segments(self) -> tuple[int, ...]:
-        """Sealed segments whose every bucket was reported drained, and that are not logged so.
-
-        For a stream, the server of each bucket reports it. For a queue, all connected consumers
-        report it. For a queue nothing counts while a consumer with messages may be missing:
-        vanished, or a former controller's.
+        """Sealed segments whose every bucket its server reported drained, and that are not logged
+        so.
         """
         layout, subscription = self._layout, self._subscription
-        if layout is None or subscription is None:
+        done = set[Bucket]().union(*(each.drained for each in self._current.values()))
+        if layout is None or subscription is None or self._is_queue or not done:
             return ()
-        reports = [each.drained for each in self._current.values()]
-        if not any(reports):
-            return ()
-        if self._is_queue and self._inherited_at > -math.inf:
-            return ()
-        former = [each.drained for each in self._former]
-        done = set.intersection(*reports, *former) if self._is_queue else set().union(*reports)
         return drained_segments(layout, frozenset(subscription.drained), done)
 
     def assignments(self, now: float) -> list[tuple[int, ConsumerAssignment]]:
@@ -371,10 +356,7 @@ class SubscriptionCoordinator:
 
     def _lost(self, name: str, known: Instance, now: float) -> None:
         known.connection = None
-        if self._is_queue:
-            known.drained = set()
-        else:
-            self.target.absence.gone(name, frozenset(known.holdings or ()) - known.fresh, now)
+        self.target.absence.gone(name, frozenset(known.holdings or ()) - known.fresh, now)
 
     def _retire(self, name: str) -> None:
         """The name belongs to no instance any more; the last one's holdings lapse with time."""
@@ -384,16 +366,13 @@ class SubscriptionCoordinator:
 
     def _lapse(self, now: float) -> None:
         limit = now - self._timing.lapse_s
-        gone = now - self._timing.queue_gone_s if self._is_queue else limit
-        left = [each for each in self._former if each.heard_at >= gone]
+        if self._is_queue:
+            known = self._current.items()
+            self._current = {name: each for name, each in known if each.heard_at >= limit}
+            return
+        left = [each for each in self._former if each.heard_at >= limit]
         self._stale = self._stale or len(left) < len(self._former)
         self._former = left
-        if self._is_queue:
-            if self._inherited_at <= gone:
-                self._inherited_at = -math.inf  # no consumer of that time has any messages
-            # Nothing is registered: a silent consumer is simply not there.
-            for name in [n for n, each in self._current.items() if each.heard_at < gone]:
-                del self._current[name]
         for name, each in self._current.items():
             if each.heard_at < limit and each.connection is not None:
                 self._lost(name, each, now)

@@ -19,7 +19,7 @@ from anabranch.core.entities.subscription import (
     SubscriptionOp,
 )
 from anabranch.core.entities.topic import ScalableTopic, TopicState
-from anabranch.core.log.conflicts import first_version, unfit_version
+from anabranch.core.log.conflicts import IN_SESSION, first_version, unfit_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.log.state import StateReader
@@ -31,7 +31,6 @@ from anabranch.core.log.state_machine import (
     keeps_nothing,
 )
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.tenants.limits import TenantLimit, has_room, limit_in_force
 
 SubscriptionGuard = Guard[Subscription | None, SubscriptionChange]
@@ -64,7 +63,7 @@ def _serves(state: StateReader, before: _Before, record: SubscriptionChange) -> 
 
 def _positions_fit(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
     """Tells whether they are of segments that the topic has, children that take messages
-    included.
+    included; and none is missing that cannot begin at 0.
     """
     topic = _topic(state, record)
     parts = {part.segment_id: part for part in topic.segments}
@@ -82,7 +81,15 @@ def _positions_fit(state: StateReader, before: _Before, record: SubscriptionChan
             return False
         if any(at > end for at, end in zip(each.offsets, part.end_offsets, strict=False)):
             return False
-    return True
+        begun = zip(each.offsets, part.start_offsets, strict=False)
+        if part.begins_late and any(at < first for at, first in begun):
+            return False
+    late = {part.segment_id for part in parts.values() if part.begins_late}
+    return late <= {*ids, *record.segment_ids, *_drained(before, record)}
+
+
+def _is_settled(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    return _topic(state, record).continued is None
 
 
 def _drained(before: _Before, record: SubscriptionChange) -> set[int]:
@@ -176,10 +183,16 @@ _SEAT: Final = SubscriptionGuard(
     Verdict.LIMIT_REACHED,
 )
 
+_SETTLED: Final = SubscriptionGuard(
+    "the topic's Kafka topic is not being given back, which all have to have read",
+    _is_settled,
+    Verdict.TOPIC_BUSY,
+)
+
 _E, _O = Existence, SubscriptionOp
 _FITS: Final = (_PUTS_ASIDE_WELL, CONTROLLER, _TOPIC_OPEN)
 _ANY: Final = (IN_SESSION, *_FITS)
-_BEGINS: Final = (_POSITIONS_FIT, _SEALED, _ROOTS_FIRST)
+_BEGINS: Final = (_SETTLED, _POSITIONS_FIT, _SEALED, _ROOTS_FIRST)
 _HERE: Final = (_E.PRESENT,)
 
 SUBSCRIPTIONS: Final = StateMachine(

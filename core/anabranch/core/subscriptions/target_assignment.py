@@ -28,10 +28,7 @@ from anabranch.core.subscriptions.draining import (
     assignable,
     drainable,
 )
-from anabranch.core.subscriptions.handover import BucketsInUse
-from anabranch.core.subscriptions.instances import (
-    Instance,
-)
+from anabranch.core.subscriptions.handover import BucketsInUse, Instance
 from anabranch.core.subscriptions.timing import Timing
 
 

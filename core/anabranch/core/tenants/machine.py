@@ -9,24 +9,22 @@ from msgspec.structs import replace
 from anabranch.core.autoscale.policy import is_override_form
 from anabranch.core.bundles.guards import source_settled
 from anabranch.core.bundles.machine import born
-from anabranch.core.entities.placement_policy import check_group, passes
+from anabranch.core.entities.placement_policy import check_group
 from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.entities.unit import Unit, UnitState
-from anabranch.core.log.conflicts import end_of_change, first_version
-from anabranch.core.log.outcome import REJECTED, Outcome
-from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange, namespace_key
-from anabranch.core.log.state import Change, StateReader, revoked_with
-from anabranch.core.log.state_machine import (
-    Arrow,
-    Existence,
-    Guard,
-    StateMachine,
-    keeps_nothing,
+from anabranch.core.log.conflicts import (
+    end_of_change,
+    evolved,
+    first_version,
+    policy_machine,
 )
+from anabranch.core.log.outcome import REJECTED, Outcome
+from anabranch.core.log.records import NamespaceChange, TenantChange, namespace_key
+from anabranch.core.log.state import Change, StateReader, revoked_with
+from anabranch.core.log.state_machine import Existence, Guard
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, is_valid, parse_namespace, tenant, tenant_of
 from anabranch.core.ring import BUNDLES_MAX, bundle_name, even_ranges
-from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.tenants.limits import are_limits, has_room
 
 TenantGuard = Guard[Tenant | None, TenantChange]
@@ -64,7 +62,7 @@ _OVERRIDES_FORMED: Final = NamespaceGuard(
 )
 _GROUP_NAMED: Final = NamespaceGuard(
     "the anti-affinity group's name is one, or there is none",
-    lambda s, e, r: not r.anti_affinity or passes(check_group, r.anti_affinity),
+    lambda s, e, r: not r.anti_affinity or is_valid(check_group, r.anti_affinity),
     Verdict.INVALID_VALUE,
 )
 _LIMITS_FORMED: Final = NamespaceGuard(
@@ -82,31 +80,12 @@ _UNUSED: Final = NamespaceGuard(
     _unused,
     Verdict.NAMESPACE_BUSY,
 )
-_E, _O = Existence, PolicyOp
 
-TENANTS: Final = StateMachine(
-    (
-        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _TENANT_NAMED)),
-        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION,)),
-        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _TENANT_EMPTY)),
-    ),
-    Existence,
-    keeps_nothing(_O.DELETE),
-)
-
-NAMESPACES: Final = StateMachine(
-    (
-        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _COUNTABLE, _ROOM)),
-        Arrow(
-            _O.UPDATE,
-            (_E.PRESENT,),
-            _E.PRESENT,
-            (IN_SESSION, _OVERRIDES_FORMED, _GROUP_NAMED, _LIMITS_FORMED),
-        ),
-        Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _UNUSED)),
-    ),
-    Existence,
-    keeps_nothing(_O.DELETE),
+TENANTS: Final = policy_machine(create=(_TENANT_NAMED,), delete=(_TENANT_EMPTY,))
+NAMESPACES: Final = policy_machine(
+    create=(_COUNTABLE, _ROOM),
+    update=(_OVERRIDES_FORMED, _GROUP_NAMED, _LIMITS_FORMED),
+    delete=(_UNUSED,),
 )
 
 
@@ -114,20 +93,13 @@ def evolve_tenant(
     state: StateReader, record: TenantChange, offset: int, timestamp_ms: int
 ) -> Outcome:
     """Judges one change of one tenant."""
+
+    def made(version: int) -> Tenant:
+        roles, clusters = record.admin_roles, record.allowed_clusters
+        return Tenant(version, roles, clusters, timestamp_ms, record.proposal_id)
+
     before = state.tenant(record.tenant)
-    end = end_of_change(TENANTS.table, state, before, record, Verdict.UNKNOWN_TENANT)
-    if isinstance(end, Verdict):
-        return REJECTED[end]
-    if end is Existence.ABSENT:
-        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
-    after = Tenant(
-        record.version if before else first_version(offset),
-        record.admin_roles,
-        record.allowed_clusters,
-        timestamp_ms,
-        record.proposal_id,
-    )
-    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+    return evolved(TENANTS, state, before, record, offset, Verdict.UNKNOWN_TENANT, made)
 
 
 def evolve_namespace(

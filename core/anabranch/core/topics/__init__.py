@@ -1,12 +1,12 @@
 """Scalable topics (PIP-468): their segments, and how they split and merge.
 
-`machine`: the table of its moves, their guards, and the changes by them.
+`guards`: what must hold before each of its moves.
+`machine`: the table of its moves, and the changes by them.
 `propose`: proposals for its next version.
 `controller`: the actions of its controller, and their times.
 `tasks`: the work in Kafka between two records.
 `findings`: foreign changes of a segment's Kafka topic.
 `retention`: the things to keep, and for how long.
-`kafka_placement`: the Kafka brokers that new segments lie on.
 `kafka_names`: Kafka's names for everything that belongs to it.
 `entries`: the hashes that an entry holds.
 """
@@ -17,7 +17,6 @@ __all__ = [
     "entries",
     "findings",
     "kafka_names",
-    "kafka_placement",
     "propose",
     "retention",
     "tasks",

@@ -38,14 +38,13 @@ from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.propose import change_due, subscription_change
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.propose import action_change, topic_change
+from anabranch.core.topics.retention import prunable, prunable_at_ms
 from anabranch.core.topics.tasks import (
     Task,
     TaskDone,
     TaskFailed,
     after_task,
     next_task,
-    prunable,
-    prunable_at_ms,
 )
 
 
@@ -65,6 +64,13 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     def sealed_s(self) -> float:
         """The least time for which a sealed segment is kept."""
         return max(self.retention_s, self.doubt_s)
+
+    @property
+    def settled_s(self) -> float:
+        """The time after a seal by which each client knows of it, or has stopped: one that is cut
+        off serves on for a session, and a controller that is none any more may answer it before.
+        """
+        return max(self.doubt_s, 2 * self.timing.lapse_s)
 
 
 class RunTask(msgspec.Struct, frozen=True):
@@ -131,7 +137,6 @@ class TopicController:
         self.name = name
         self.state = state
         self.coordinators: dict[str, SubscriptionCoordinator] = {}
-        self._inherits = True  # the first findings may have been another controller's
         self.running: Task | None = None
         self.last_failure = ""  # why the last operation was given up, or does not get on
         self.scaler = AutoScaler(name, settings.auto_scale, load)
@@ -330,6 +335,8 @@ class TopicController:
     ) -> list[ControllerEffect]:
         if topic_key(self.name) in self._proposed:
             return []
+        if topic.adopted is not None:
+            return []  # only people cut over from an adopted Kafka topic
         layout = self._layout_of(topic)
         away = {name: each.away for name, each in self.coordinators.items()}
         demand = demand_in(subscriptions.items(), away)
@@ -364,14 +371,11 @@ class TopicController:
     ) -> None:
         for name in self.coordinators.keys() - subscriptions.keys():
             del self.coordinators[name]
-        inherits, self._inherits = self._inherits, False
         layout = self._layout_of(topic)
         for name, subscription in subscriptions.items():
             known = self.coordinators.get(name)
             if known is None or not known.is_of(subscription):
-                self.coordinators[name] = SubscriptionCoordinator(
-                    self._settings.timing, inherited=inherits, before=known
-                )
+                self.coordinators[name] = SubscriptionCoordinator(self._settings.timing, known)
             self.coordinators[name].changed(layout, subscription, now)
 
     def _consumers(

@@ -22,6 +22,9 @@ _LENGTH_MAX: Final = 249
 # Of tenant, namespace and topic. Before them come 40 characters of the prefix and a kind, behind
 # them `.0000-7fff-` and numbers of 18 and 19 digits.
 _PARTS_MAX: Final = (40, 40, 70)
+# Of all names after the prefix: kinds that go on, and whole ones.
+_KINDS: Final = ("segment", "subscription", "transaction", "archive", "doctor")
+_WHOLE: Final = ("wal", "snapshot", "load", "broker-load", "top-bundles", "brokers", "compactor")
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_]+([.-][a-zA-Z0-9_]+)*")
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _MARK_LENGTH: Final = 12
@@ -38,12 +41,14 @@ def segment_topic(topic: str, segment: SegmentInfo) -> str:
 
 
 def kafka_topic(prefix: str, topic: str, incarnation: int, segment: SegmentInfo) -> str:
-    """The Kafka topic of one segment.
+    """The Kafka topic of one segment; an adopted one keeps its name.
 
     >>> from anabranch.core.entities.segment import new_segment
     >>> kafka_topic("anabranch.", "public/default/orders", 42, new_segment(1, 0, 0x7fff, 2))
     'anabranch.segment.public.default.orders.0000-7fff-1.42'
     """
+    if segment.legacy_topic:
+        return segment.legacy_topic
     return f"{segments_head(prefix)}{stem(topic)}{segment.descriptor}.{incarnation}"
 
 
@@ -71,6 +76,17 @@ def groups_head(prefix: str) -> str:
 def transactions_head(prefix: str) -> str:
     """The beginning of transactional ids by which clients of Kafka's own may write to segments."""
     return f"{prefix}transaction."
+
+
+def names_pattern(prefix: str) -> str:
+    r"""A regular expression that all Kafka topics, groups and transactional ids of a cluster match
+    wholly, and no others; it means the same in Python, Java and RE2.
+
+    >>> names_pattern("eu.").partition("|")[0]
+    '^eu\\.((segment'
+    """
+    head = prefix.replace(".", r"\.")
+    return rf"^{head}(({'|'.join(_KINDS)})\..+|{'|'.join(_WHOLE)})$"
 
 
 def stem(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.core.autoscale.decisions import Merge, Rebucket, Split
 from anabranch.core.bundles.propose import Actor
+from anabranch.core.entities.segment import parents_of
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.log.records import TopicCause, TopicChange
 
@@ -61,6 +62,6 @@ def action_change(
         proposal_id,
         TopicCause[action.reason.name],
         operation=operation,
-        parents=children[0].parent_ids,
+        parents=parents_of(children),
         segments=children,
     )

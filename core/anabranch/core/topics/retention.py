@@ -1,4 +1,4 @@
-"""Rules of retention and its times: positions, messages, subscriptions.
+"""Rules of retention and its times: sealed segments, positions, messages, subscriptions.
 
 Two words say how long messages are kept. Messages that every subscription has read (all, if there
 is none) are kept for the *read* time, counted from their writing. Messages that one has yet to read
@@ -20,6 +20,8 @@ from anabranch.core.entities.subscription import (
     Subscription,
     SubscriptionKind,
 )
+from anabranch.core.entities.topic import ScalableTopic, TopicState
+from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.draining import Bucket
 
 _Place = TypeVar("_Place", bound=Hashable)
@@ -37,6 +39,52 @@ class Retention(msgspec.Struct, frozen=True):
     read_s: float = 604_800.0
     unread_s: float = math.inf
     expiry_s: float = math.inf
+
+
+def prunable(
+    state: StateReader, name: str, topic: ScalableTopic, log_ms: int, kept_s: float
+) -> tuple[int, ...]:
+    """Sealed segments that nobody needs any more: drained by all, kept for their time, no parents.
+
+    That time is at least the time in which producers settle doubtful messages (`kept_s`).
+    """
+    if topic.state is not TopicState.STABLE:
+        return ()
+    kept_since = log_ms - kept_s * 1000
+    old = {
+        part.segment_id
+        for part in topic.segments
+        if not part.is_active and part.sealed_at_ms <= kept_since
+    }
+    for _, subscription in state.subscriptions(name) if old else ():
+        old &= set(subscription.drained)
+    found: list[int] = []
+    for part in sorted(topic.segments, key=lambda part: part.segment_id):
+        if part.segment_id in old and all(up in found for up in part.parent_ids):
+            found.append(part.segment_id)
+    return tuple(found)
+
+
+def unsettled_s(sealed: SegmentInfo, log_ms: int, settled_s: float) -> float:
+    """The seconds for which some client may yet take a sealed segment for an open one."""
+    return max(0.0, settled_s - (log_ms - sealed.sealed_at_ms) / 1000)
+
+
+def prunable_at_ms(
+    state: StateReader, name: str, topic: ScalableTopic, kept_s: float
+) -> float | None:
+    """The log's time at which something is prunable, if nothing is logged meanwhile; None: never.
+
+    A segment goes with or after its parents, which were sealed before it.
+    """
+    roots = {
+        part.segment_id for part in topic.segments if not part.is_active and not part.parent_ids
+    }
+    for _, subscription in state.subscriptions(name) if roots else ():
+        roots &= set(subscription.drained)
+    sealed_ms = (part.sealed_at_ms for part in topic.segments if part.segment_id in roots)
+    first_ms = min(sealed_ms, default=math.inf) + kept_s * 1000
+    return None if math.isinf(first_ms) else first_ms
 
 
 def written_down(

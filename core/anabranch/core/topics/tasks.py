@@ -8,8 +8,6 @@ taken it out of the layout for good (docs/topics.md).
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from anabranch.core.bundles.propose import Actor
@@ -21,28 +19,35 @@ from anabranch.core.topics.propose import topic_change
 
 
 class MakeSegments(msgspec.Struct, frozen=True):
-    """Make the Kafka topics of these segments. Existing ones stay as they are.
+    """Make the Kafka topics of these segments. Existing ones stay as they are. An adopted one must
+    be there, and so must `legacy`, which they will replace: with their ids and partitions. Kafka
+    must be ready to open `opened` by `own_settings`.
 
     Nothing is committed for the subscriptions' groups. A group without an offset begins at 0, and a
-    late first commit would take a consumer's own back. `off`: brokers of Kafka that they shall not
-    lie on, if enough others are there.
+    late first commit would take a consumer's own back.
     """
 
     topic: str
     incarnation: int
     segments: tuple[SegmentInfo, ...]
-    off: tuple[int, ...] = ()
+    legacy: tuple[SegmentInfo, ...] = ()
+    opened: SegmentInfo | None = None
+    own_settings: tuple[str, ...] = ()
 
 
 class SealSegments(msgspec.Struct, frozen=True):
     """Make Kafka refuse every append to these segments. The answer is their end offsets, by segment
     and partition, in order. `children`: the segments whose topic ids the answer shall also tell.
+    `opened`: the sealed segment whose Kafka topic takes messages again once all of these refuse, by
+    `own_settings`.
     """
 
     topic: str
     incarnation: int
     segments: tuple[SegmentInfo, ...]
     children: tuple[SegmentInfo, ...] = ()
+    opened: SegmentInfo | None = None
+    own_settings: tuple[str, ...] = ()
 
 
 class DeleteSegments(msgspec.Struct, frozen=True):
@@ -59,11 +64,13 @@ Task = MakeSegments | SealSegments | DeleteSegments
 
 class TaskDone(msgspec.Struct, frozen=True):
     """A task was carried out; `end_offsets` is SealSegments' answer. `topic_ids`: Kafka's ids of
-    the topics of new segments, if it tells them.
+    the topics of new segments, if it tells them. `own_settings`: those of an adopted Kafka topic
+    that its seal will replace: name, value, name, value.
     """
 
     end_offsets: tuple[int, ...] = ()
     topic_ids: tuple[str, ...] = ()
+    own_settings: tuple[str, ...] = ()
 
 
 class TaskFailed(msgspec.Struct, frozen=True):
@@ -80,13 +87,19 @@ def next_task(state: StateReader, name: str, topic: ScalableTopic) -> Task | Non
         case TopicState.CREATING:
             return MakeSegments(name, incarnation, topic.segments)
         case TopicState.PREPARING:
-            return MakeSegments(name, incarnation, topic.children, topic.off)
-        case TopicState.SEALING:
             parts = (topic.segment(each) for each in topic.parents)
-            parents = tuple(part for part in parts if part is not None)
-            return SealSegments(name, incarnation, parents, topic.children)
+            legacy = tuple(part for part in parts if part is not None and part.is_legacy)
+            own = topic.own_settings
+            return MakeSegments(name, incarnation, topic.children, legacy, topic.continued, own)
+        case TopicState.SEALING:
+            known = {part.segment_id: part for part in topic.segments}
+            parents = tuple(known[each] for each in topic.parents)
+            return SealSegments(
+                name, incarnation, parents, topic.children, topic.continued, topic.own_settings
+            )
         case TopicState.DELETING:
-            everything = (*topic.segments, *topic.children, *topic.garbage)
+            every_part = (*topic.segments, *topic.children, *topic.garbage)
+            everything = tuple(part for part in every_part if not part.is_legacy)
             every = ((each, known.group_offset) for each, known in state.subscriptions(name))
             return DeleteSegments(name, incarnation, everything, tuple(every))
         case _ if topic.garbage:
@@ -122,45 +135,5 @@ def after_task(
         proposal_id,
         end_offsets=done.end_offsets,
         topic_ids=ids,
+        properties=done.own_settings if move is TopicMove.SEALING else (),
     )
-
-
-def prunable(
-    state: StateReader, name: str, topic: ScalableTopic, log_ms: int, kept_s: float
-) -> tuple[int, ...]:
-    """Sealed segments that nobody needs any more: drained by all, kept for their time, no parents.
-
-    That time is at least the time in which producers settle doubtful messages (`kept_s`).
-    """
-    if topic.state is not TopicState.STABLE:
-        return ()
-    kept_since = log_ms - kept_s * 1000
-    old = {
-        part.segment_id
-        for part in topic.segments
-        if not part.is_active and part.sealed_at_ms <= kept_since
-    }
-    for _, subscription in state.subscriptions(name) if old else ():
-        old &= set(subscription.drained)
-    found: list[int] = []
-    for part in sorted(topic.segments, key=lambda part: part.segment_id):
-        if part.segment_id in old and all(up in found for up in part.parent_ids):
-            found.append(part.segment_id)
-    return tuple(found)
-
-
-def prunable_at_ms(
-    state: StateReader, name: str, topic: ScalableTopic, kept_s: float
-) -> float | None:
-    """The log's time at which something is prunable, if nothing is logged meanwhile; None: never.
-
-    A segment goes with or after its parents, which were sealed before it.
-    """
-    roots = {
-        part.segment_id for part in topic.segments if not part.is_active and not part.parent_ids
-    }
-    for _, subscription in state.subscriptions(name) if roots else ():
-        roots &= set(subscription.drained)
-    sealed_ms = (part.sealed_at_ms for part in topic.segments if part.segment_id in roots)
-    first_ms = min(sealed_ms, default=math.inf) + kept_s * 1000
-    return None if math.isinf(first_ms) else first_ms

@@ -16,8 +16,9 @@ from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import Record, SessionChange, SessionOp, TopicChange, UnitMove
 from anabranch.core.log.verdicts import Verdict
 from anabranch.devkit import ports
+from anabranch.devkit.demo.adoption import KAFKA_TOPIC, AdoptionStory
 from anabranch.devkit.demo.narrator import Narrator
-from anabranch.devkit.demo.story import SETTINGS, BrokenPromiseError, Story
+from anabranch.devkit.demo.story import HOME, SETTINGS, BrokenPromiseError, Story
 from anabranch.devkit.demo.traffic import Reach
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
@@ -28,11 +29,12 @@ _PREFIX: Final = "anabranch."
 
 
 class OwnClusterDemo:
-    """One run in a folder of its own."""
+    """One run in a folder of its own. `adopts`: it tells of a Kafka topic that is adopted."""
 
-    def __init__(self, folder: Path, narrator: Narrator) -> None:
+    def __init__(self, folder: Path, narrator: Narrator, *, adopts: bool = False) -> None:
         self._folder = folder
         self._narrator = narrator
+        self._adopts = adopts
         self._kafka = EmbeddedKafka(folder / "kafka")
         self._nodes: list[NodeProcess] = []
 
@@ -79,6 +81,7 @@ class OwnClusterDemo:
                 self._folder,
                 f"topicPrefix={_PREFIX}",
                 "snapshotIntervalSeconds=10",  # so that there is one to hold against the log
+                f"adoptableTopics={HOME}={KAFKA_TOPIC}",
                 *SETTINGS,
                 service_port=ports.free_port(HOST),
             )
@@ -92,11 +95,14 @@ class OwnClusterDemo:
         return Reach(
             ",".join(node.url for node in self._nodes),
             ",".join(node.service_url() for node in self._nodes).replace(",pulsar://", ","),
-            self._kafka.bootstrap_servers,
         )
 
     async def _tell(self, reach: Reach) -> bool:
         """Tells whether the judge finds nothing wrong. Raises BrokenPromiseError."""
+        if self._adopts:
+            servers = self._kafka.bootstrap_servers
+            async with AdoptionStory(reach, servers, self._narrator) as adoption:
+                return await adoption.tell()
         async with Story("merges", reach, self._narrator) as story:
             await story.begin()
             await story.split(2)  # of 3, so that a split may be under way when its node dies

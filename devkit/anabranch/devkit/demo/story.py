@@ -13,21 +13,16 @@ import msgspec
 
 from anabranch.admin import (
     AsyncAdmin,
-    ConflictError,
-    ForbiddenError,
-    NotFoundError,
     UnavailableError,
     UnknownOutcomeError,
     UnreachableError,
 )
-from anabranch.admin.errors import refusal
 from anabranch.admin.scalable_models import AutoScaleOverride, Decision, TopicStats
 from anabranch.cli.topics.dag import draw, fitting
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
 from anabranch.devkit.demo.narrator import Narrator
-from anabranch.devkit.demo.stored import stored
 from anabranch.devkit.demo.traffic import Reach, Traffic, load_keys
 from anabranch.devkit.nodes import MEASURES
 
@@ -49,7 +44,7 @@ HIGH_RATE: Final = 300.0
 STEP_S_MAX: Final = 90.0  # many times what a step takes
 _POLL_S: Final = 0.1
 _TENANT: Final = "demo"
-_HOME: Final = f"{_TENANT}/openstack"
+HOME: Final = f"{_TENANT}/openstack"
 _BUNDLES: Final = 4
 _FAILED_SHOWN: Final = 5
 # A node that is asked for a topic whose controller has just been killed answers so.
@@ -63,15 +58,11 @@ class BrokenPromiseError(AnabranchError):
 class Story:
     """One topic and its load, on a cluster that serves. To be closed, which ends its clients."""
 
-    def __init__(
-        self, name: str, reach: Reach, narrator: Narrator, step_s_max: float = STEP_S_MAX
-    ) -> None:
-        self.topic = full_name(f"{_HOME}/{name}")
-        self.admin: AsyncAdmin = reach.admin()
+    def __init__(self, name: str, reach: Reach, narrator: Narrator) -> None:
+        self.topic = full_name(f"{HOME}/{name}")
+        self.admin = AsyncAdmin(reach.urls)
         self.traffic = Traffic(reach, self.topic, load_keys(), LOW_RATE)
-        self._reach = reach
         self._narrator = narrator
-        self._step_s_max = step_s_max
         self._told: set[Decision] = set()
 
     async def __aenter__(self) -> Self:
@@ -83,7 +74,7 @@ class Story:
 
     async def begin(self) -> None:
         """Makes the topic, with one segment, and starts producers and consumers."""
-        await self._make_home()
+        await self.make_home()
         await self.admin.scalable_topics.create_scalable_topic(self.topic)
         await self.admin.scalable_topics.set_auto_scale_policy(self.topic, POLICY)
         self._narrator.say(f"{self.topic} has 1 segment; no request changes it from here on")
@@ -93,24 +84,11 @@ class Story:
             "queue workers receive it"
         )
 
-    async def _make_home(self) -> None:
-        """Makes the tenant and the namespace, unless they are there.
-
-        Raises RefusedError with the remedy where a superuser must make the tenant.
-        """
-        known = self.admin.tenants
-        with contextlib.suppress(ConflictError, ForbiddenError, NotFoundError):
-            await known.create_tenant(_TENANT, await known.get_clusters())
-        try:
-            with contextlib.suppress(ConflictError):
-                await self.admin.namespaces.create_namespace(_HOME, _BUNDLES)
-        except (ForbiddenError, NotFoundError) as error:
-            raise refusal(
-                error.status,
-                f"{error.reason}. The demo needs the tenant {_TENANT}: run it as a superuser, or "
-                f"have one make it for a role of yours: `anabranch tenants create {_TENANT} "
-                "--admin-role ROLE`",
-            ) from error
+    async def make_home(self) -> None:
+        """Makes the topic's tenant and namespace."""
+        tenants = self.admin.tenants
+        await tenants.create_tenant(_TENANT, await tenants.get_clusters())
+        await self.admin.namespaces.create_namespace(HOME, _BUNDLES)
 
     async def split(self, segments: int) -> None:
         """Raises the load; returns when there are so many segments or more."""
@@ -147,11 +125,7 @@ class Story:
 
         with contextlib.suppress(BrokenPromiseError):  # the judge names what is missing
             await self._until(has_arrived, "")
-        stats = await self.admin.scalable_topics.get_stats(self.topic)
-        places = {
-            key: (part.kafka_topic, part.entry_buckets) for key, part in stats.segments.items()
-        }
-        found = traffic.judged(await asyncio.to_thread(stored, self._reach.kafka(), places))
+        found = traffic.judged()
         keys = len({message.key for message in traffic.sent})
         self._narrator.say(
             f"{len(traffic.sent):,} messages of {keys} keys were acknowledged; a judge, which asks "
@@ -208,12 +182,12 @@ class Story:
         return seen
 
     async def _until(self, holds: Callable[[], Awaitable[bool]], unless: str) -> None:
-        deadline_s = time.monotonic() + self._step_s_max
+        deadline_s = time.monotonic() + STEP_S_MAX
         while True:
             self.traffic.raise_fault()
             with contextlib.suppress(*_FOR_NOW):
                 if await holds():
                     return
             if time.monotonic() > deadline_s:
-                raise BrokenPromiseError(f"{unless} in {self._step_s_max:.0f} s")
+                raise BrokenPromiseError(f"{unless} in {STEP_S_MAX:.0f} s")
             await asyncio.sleep(_POLL_S)

@@ -14,15 +14,12 @@ import io
 import itertools
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Final
 
 import msgspec
 
-from anabranch.access import Credentials, Tls
-from anabranch.admin import AsyncAdmin
-from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.client import (
     Client,
     ClosedError,
@@ -36,7 +33,7 @@ from anabranch.devkit.causality import Span
 from anabranch.devkit.demo.judge import Arrival, Findings, TraceMessage, check
 from anabranch.wire.supervised import supervised
 
-_STREAM: Final = "demo-readers"
+STREAM: Final = "demo-readers"
 _QUEUE: Final = "demo-workers"
 _EACH: Final = 2  # producers, readers, workers
 _TICK_S: Final = 0.01  # between two looks at how much is to be sent by now
@@ -44,32 +41,10 @@ _FILE: Final = "data/openstack_merges_sample.csv.gz"
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """Addresses of nodes, of their ports for clients and of Kafka, and the means to be let in.
-
-    `urls`, `service_url` and `bootstrap_servers` name several with commas. `kafka_security` holds
-    librdkafka's properties. Each method raises InvalidInputError.
-    """
+    """Addresses of nodes, and of their ports for clients; both name several with commas."""
 
     urls: str
     service_url: str
-    bootstrap_servers: str
-    tls: Tls | None = None
-    credentials: Credentials | None = None
-    kafka_security: Mapping[str, str] = {}
-
-    def admin(self) -> AsyncAdmin:
-        """The administration, by the first node that is there."""
-        return AsyncAdmin(self.urls, tls=self.tls, credentials=self.credentials)
-
-    def client(self) -> Client:
-        """A client of the SDK."""
-        return Client(
-            self.service_url, tls=self.tls, credentials=self.credentials, kafka=self.kafka_security
-        )
-
-    def kafka(self) -> KafkaConnection:
-        """Kafka itself."""
-        return KafkaConnection(self.bootstrap_servers, self.kafka_security, "anabranch-demo")
 
 
 def load_keys() -> list[str]:
@@ -90,14 +65,14 @@ class Traffic:
         self.queued: list[Arrival] = []  # the same of the workers
         self._topic = topic
         self._keys = keys
-        self._client = reach.client()
-        self._writers = [reach.client() for _ in range(_EACH)]
+        self._client = Client(reach.service_url, kafka={})
+        self._writers = [Client(reach.service_url, kafka={}) for _ in range(_EACH)]
         self._producers: list[Producer] = []
         self._consumers: list[StreamConsumer | QueueConsumer] = []
         self._receiving: list[asyncio.Task[None]] = []
         self._sending: asyncio.Task[None] | None = None
         self._turns: Counter[str] = Counter()
-        self._instants = itertools.count()  # a clock that never shows the same twice
+        self.instants = itertools.count()  # a clock that never shows the same twice
 
     async def start(self) -> None:
         """Connects all, and begins to send."""
@@ -105,7 +80,7 @@ class Traffic:
             self._producers.append(await writer.create_producer(self._topic))
         for number in range(_EACH):
             name = f"reader-{number}"
-            reader = await self._client.subscribe(self._topic, _STREAM, name)
+            reader = await self._client.subscribe(self._topic, STREAM, name)
             self._consumers.append(reader)
             self._receiving.append(supervised(self._read(name, reader), name))
         for number in range(_EACH):
@@ -134,12 +109,11 @@ class Traffic:
         """Tells whether readers and workers have as many messages as were acknowledged."""
         return min(len(self.arrivals), len(self.queued)) >= len(self.sent)
 
-    def judged(self, in_kafka: Sequence[Arrival]) -> dict[str, Findings]:
+    def judged(self) -> dict[str, Findings]:
         """The judge's findings, by the place where messages arrived."""
         return {
             "readers, in order": check(self.sent, self.arrivals, self.spans),
             "workers of a queue": check(self.sent, self.queued, None),
-            "the topics of Kafka": check(self.sent, in_kafka, self.spans),
         }
 
     async def close(self) -> None:
@@ -166,14 +140,14 @@ class Traffic:
     async def _post(self, message: TraceMessage) -> None:
         producer = self._producers[message.turn % _EACH]
         await producer.room()
-        sent = next(self._instants)
+        sent = next(self.instants)
         self.spans[message.number] = Span(sent)
 
         def settled(_: DeliveryResult | None, error: Exception | None) -> None:
             if error is not None:
                 self.failed.append(f"message {message.number} of {message.key}: {error}")
                 return
-            self.spans[message.number] = Span(sent, next(self._instants))
+            self.spans[message.number] = Span(sent, next(self.instants))
             self.sent.append(message)
 
         await producer.post(msgspec.json.encode(message), message.key, on_delivery=settled)

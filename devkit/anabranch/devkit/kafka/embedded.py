@@ -131,7 +131,7 @@ class EmbeddedKafka:
         if self.is_running:
             raise RuntimeError(f"the embedded Kafka in {self._dir} is running already")
         java = find_java()
-        class_path = os.pathsep.join(str(jar) for jar in resolve("kafka"))
+        class_path = os.pathsep.join(str(jar) for jar in resolve(self._differences.jars))
         self._make_dir()
         chosen_here = self._port == 0
         for attempt in range(1, _PORT_ATTEMPTS_MAX + 1):

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from anabranch.jars.artifacts import JarSet
+
 HOST: Final = "127.0.0.1"
 LOG4J_FILE: Final = Path(__file__).with_name("log4j2.yaml")
 
@@ -65,13 +67,14 @@ class Differences(msgspec.Struct, frozen=True):
 
     `server` has Kafka's own settings, which win over ours. `cluster_id` is that of its cluster.
     Without one it gets an id, and so a cluster, of its own. `heap_mb` is for its JVM. `client` has
-    librdkafka's properties of a client that may ask if it has started.
+    librdkafka's properties of a client that may ask if it has started. `jars` is another release's.
     """
 
     server: Mapping[str, str] = {}
     cluster_id: str = ""
     heap_mb: int = 512
     client: Mapping[str, str] = {}
+    jars: JarSet = "kafka"
 
 
 def server_properties(

@@ -41,45 +41,31 @@ class ArchiveIdentity(msgspec.Struct, frozen=True):
     first_offset: int
 
 
-def read_identity(folder: Folder) -> ArchiveIdentity | None:
+def identity_of(kafka: KafkaSource, folder: Folder, log_id: str = "") -> ArchiveIdentity | None:
     """Returns the folder's identity, None if it has none yet.
-    Raises AuditError if it is damaged.
+    Raises AuditError for one that is damaged, and for an archive of another log, all of whose
+    records would be accused.
     """
+    log = kafka.names.wal
     try:
         found = msgspec.json.decode(folder.read(IDENTITY), type=ArchiveIdentity)
-        if is_archive_id(found.id):
-            return found
-        reason = f"{found.id!r} is no archive's id"
+        fault = "" if is_archive_id(found.id) else f"{found.id!r} is no archive's id"
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
-        reason = str(error)
-    raise AuditError(
-        f"{folder}/{IDENTITY} cannot be read ({reason}): start a new archive in another "
-        "directory, and retire this one with `anabranch archive --retire ID` (`--list` shows "
-        "the ids)"
-    )
-
-
-def identity_of(kafka: KafkaSource, folder: Folder, log_id: str = "") -> ArchiveIdentity | None:
-    """Returns the folder's identity, None if it has none yet.
-    Raises AuditError for an archive of another log, all of whose records would be accused.
-    """
-    log = kafka.names.wal
-    found = read_identity(folder)
-    if found is not None and found.log_id != (
-        log_id or topic_id(kafka.connection, log, KAFKA_S_MAX)
-    ):
+        fault = str(error)
+    if fault:
+        raise AuditError(
+            f"{folder}/{IDENTITY} cannot be read ({fault}): start a new archive in another "
+            "directory, and retire this one with `anabranch archive --retire ID` (`--list` shows "
+            "the ids)"
+        )
+    if found.log_id != (log_id or topic_id(kafka.connection, log, KAFKA_S_MAX)):
         raise AuditError(
             f"the archive in {folder} is of another log than {log} is now: check --archive-dir, "
             "bootstrap servers and topic prefix, or start a new archive in another directory"
         )
     return found
-
-
-def write_identity(folder: Folder, identity: ArchiveIdentity) -> None:
-    """Puts it into the folder, whole or not at all."""
-    folder.write(IDENTITY, msgspec.json.encode(identity))
 
 
 class ArchiveRegistration:
@@ -134,7 +120,7 @@ class ArchiveRegistration:
             name = _STRANGE.sub("-", self._folder.name).strip("._-")[:_NAME_MAX] or "archive"
             unique = f"{name}-{secrets.token_hex(4)}"
             fresh = ArchiveIdentity(unique if found is None else found.id, log_id, first)
-            write_identity(self._folder, fresh)
+            self._folder.write(IDENTITY, msgspec.json.encode(fresh))  # whole or not at all
             return fresh
         if found is None:
             raise AuditError(
@@ -145,8 +131,7 @@ class ArchiveRegistration:
             raise AuditError(
                 f"the archive in {self._folder} ends at offset {until}, but {log} begins at "
                 f"{first}: what lies between is in neither, because the archive was retired or "
-                "records were deleted by hand. Start a new archive in another directory; an audit "
-                "of this one judges what there is on both sides of the gap"
+                "records were deleted by hand. Start a new archive in another directory"
             )
         return found
 

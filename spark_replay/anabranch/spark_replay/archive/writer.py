@@ -12,18 +12,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Final
 
-import msgspec
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.topics import Topics
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
 from anabranch.spark_replay.archive.contents import (
@@ -36,10 +32,9 @@ from anabranch.spark_replay.archive.contents import (
 )
 from anabranch.spark_replay.archive.folders import Folder, LocalFolder, Place, folder_at
 from anabranch.spark_replay.archive.registration import ArchiveRegistration
-from anabranch.spark_replay.sources import AuditError, KafkaSource, log_columns
+from anabranch.spark_replay.sources import AuditError, LogOptions, log_columns
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.spark.session import spark_session
-from anabranch.spark_replay.spark.settings import SparkSettings
 
 STOPPED: Final = 0
 COULD_NOT_RUN: Final = 2
@@ -49,28 +44,21 @@ _RESTARTS_MAX: Final = 5  # in a row, without a batch in between
 _log = structlog.get_logger(__name__)
 
 
-class ArchiveOptions(msgspec.Struct, frozen=True):
-    """The topic to archive, and the place for it."""
+class ArchiveOptions(LogOptions, frozen=True, kw_only=True):
+    """The log to archive, and the place for it."""
 
-    bootstrap_servers: str
     archive_dir: Place
-    kafka_properties: Mapping[str, str] = {}
-    topic_prefix: str = "anabranch."
-    loads: bool = False  # the topic of segments' load, not the log
     once: bool = False  # archive what is there, then end
     interval_s: float = 10.0  # between two batches
     batch_records_max: int = 500_000
-    scratch_dir: Path | None = None
-    spark: SparkSettings = SparkSettings()
-    passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
 
 
 def run_archive(options: ArchiveOptions) -> int:
     """Archives until SIGTERM, or once. Returns 0, or 2 if it could not go on."""
     try:
         find_java()
-        kafka = _source(options)
-        kafka.extent(_topic(kafka, options))  # a clear message before Spark is started
+        kafka = options.source("archive")
+        kafka.extent(kafka.names.wal)  # a clear message before Spark is started
         sys.stderr.write("archive: starting Spark\n")
         with spark_session("archive", options.scratch_dir, options.spark) as spark:
             if options.once:
@@ -136,26 +124,17 @@ class ArchiveFolder:
     def __init__(self, options: ArchiveOptions, folder: Folder) -> None:
         self._options = options
         self._folder = folder
-        self._kafka = _source(options)
-        self._topic = _topic(self._kafka, options)
+        self._kafka = options.source("archive")
+        self._topic = self._kafka.names.wal
         until = next_offset(self._folder)
-        # Nothing waits for an archive of the load: it has what was there.
-        self._standing = (
-            None
-            if options.loads
-            else ArchiveRegistration(self._kafka, self._folder, until, options.passed_over)
-        )
-        self._first_offset = (
-            self._standing.first_offset
-            if self._standing is not None
-            else self._kafka.extent(self._topic).first_offset
-        )
+        self._standing = ArchiveRegistration(self._kafka, self._folder, until, options.passed_over)
+        self._first_offset = self._standing.first_offset
         if until is None and self._first_offset > 0:
             sys.stderr.write(
                 f"{self._topic} begins at offset {self._first_offset}: this archive will "
                 "not hold what came before\n"
             )
-        if self._standing is not None and self._standing.is_new:
+        if self._standing.is_new:
             sys.stderr.write(f"registered as archive {self._standing.id}: the log waits for it\n")
         self._synced = -1
 
@@ -167,7 +146,7 @@ class ArchiveFolder:
             .option("subscribe", self._topic)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
-            .option("failOnDataLoss", str(not self._options.loads).lower())
+            .option("failOnDataLoss", "true")
             .option("maxOffsetsPerTrigger", self._options.batch_records_max)
             .load()
         )
@@ -195,23 +174,12 @@ class ArchiveFolder:
         until = self._first_offset
         if batch is not None:
             until = offset_of(self._folder, batch)
-        if self._standing is not None:
-            self._standing.tell(until)
+        self._standing.tell(until)
         return until
 
     def close(self) -> None:
         """Ends the publishing."""
-        if self._standing is not None:
-            self._standing.close()
-
-
-def _source(options: ArchiveOptions) -> KafkaSource:
-    connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "archive")
-    return KafkaSource(connection, Topics(options.topic_prefix))
-
-
-def _topic(kafka: KafkaSource, options: ArchiveOptions) -> str:
-    return kafka.names.load if options.loads else kafka.names.wal
+        self._standing.close()
 
 
 @contextmanager
@@ -221,11 +189,8 @@ def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFol
     folder.make()
     with folder.locked():
         sound_files(folder)  # raises for a missing file before anything is written
-        archive = ArchiveFolder(options, folder)
-        try:
+        with closing(ArchiveFolder(options, folder)) as archive:
             yield archive
-        finally:
-            archive.close()
 
 
 @contextmanager

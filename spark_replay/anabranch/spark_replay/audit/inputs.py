@@ -38,9 +38,7 @@ class AuditInputs(msgspec.Struct, frozen=True):
     from_snapshot: bool
     first_ms: int
     last_ms: int
-    gap: Extent | None = None  # offsets that neither archive nor WAL holds, between the two
-    before_gap: DataFrame | None = None  # replayed by itself, as the log up to there
-    to_end: bool = True
+    gap: Extent | None = None  # offsets between archive and WAL, which neither holds
 
 
 def gather(
@@ -75,6 +73,10 @@ def _with_log(
         wal = kafka.extent(kafka.names.wal)
         if archived is None or wal.first_offset <= archived.next_offset:
             break
+    gap = None
+    if archived is not None and wal.first_offset > archived.next_offset:
+        gap = Extent(archived.next_offset, wal.first_offset)
+        archive = archived = None  # only what follows the gap is judged
     next_offset = max(wal.next_offset, archived.next_offset if archived else 0)
     tail_from = max(wal.first_offset, archived.next_offset if archived else 0)
     size = max(0, wal.next_offset - tail_from)
@@ -87,14 +89,13 @@ def _with_log(
             headers=with_schemas,
         )
     )
-    gap = _gap(archived, wal)
     log = tail if archive is None or archived is None else archive.unionByName(tail)
     first_offset = archived.first_offset if archived else wal.first_offset
     from_snapshot = first_offset > 0
-    if from_snapshot and gap is None:
+    if from_snapshot:
         first_offset = _beginning(snapshot, first_offset, kafka)
         log = log.where(F.col("offset") >= first_offset)
-    inputs = AuditInputs(
+    return AuditInputs(
         log,
         archive,
         archived,
@@ -104,57 +105,7 @@ def _with_log(
         first_offset,
         from_snapshot,
         *_times(spark, kafka, archive, archived, wal),
-    )
-    if gap is None or archive is None:
-        return inputs
-    return _with_gap(kafka, inputs, archive, gap)
-
-
-def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
-    """Returns the offsets between archive and WAL that neither has."""
-    if archived is None or wal.first_offset <= archived.next_offset:
-        return None
-    return Extent(archived.next_offset, wal.first_offset)
-
-
-def _with_gap(
-    kafka: KafkaSource, inputs: AuditInputs, archive: DataFrame, gap: Extent
-) -> AuditInputs:
-    """Returns the inputs that can be judged beside a gap: the archive, and the WAL from the
-    snapshot on.
-    """
-    horizon = inputs.snapshot.horizon
-    found = msgspec.structs.replace(
-        inputs, gap=gap, before_gap=archive if inputs.first_offset == 0 else None
-    )
-    if horizon is not None and horizon.next_offset >= gap.next_offset:
-        return msgspec.structs.replace(
-            found,
-            log=inputs.log.where(F.col("offset") >= horizon.next_offset),
-            archive=None,
-            first_offset=horizon.next_offset,
-            from_snapshot=True,
-        )
-    if found.before_gap is None:
-        _beginning(inputs.snapshot, gap.next_offset, kafka)  # nothing can be judged: it says so
-    return msgspec.structs.replace(before_gap(found, gap, archive), gap=gap)
-
-
-def before_gap(inputs: AuditInputs, gap: Extent, archive: DataFrame) -> AuditInputs:
-    """Returns the log as it was when its last record before the gap was written."""
-    return msgspec.structs.replace(
-        inputs,
-        log=archive,
-        archive=None,
-        wal=Extent(gap.first_offset, gap.first_offset),
-        snapshot=Snapshot(None, None),
-        beats=[beat for beat in inputs.beats if beat.beat.next_offset <= gap.first_offset],
-        strange_beats=0,
-        first_offset=0,
-        from_snapshot=False,
-        gap=None,
-        before_gap=None,
-        to_end=False,
+        gap,
     )
 
 

@@ -50,13 +50,7 @@ from anabranch.spark_replay.audit.checks.log.snapshot import SnapshotCheck
 from anabranch.spark_replay.audit.checks.log.versions import Versions
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicChecks, TopicsLeft
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished, unfinished_at_end
-from anabranch.spark_replay.audit.statistics import (
-    KIND_PLACE,
-    NOT_COUNTED,
-    Figures,
-    Statistics,
-    kind_of,
-)
+from anabranch.spark_replay.audit.statistics import NOT_COUNTED, Figures, Statistics
 from anabranch.spark_replay.audit.tally import CheckName, CheckTally
 
 Rule = Callable[[StateReader, Record, int, int], Outcome]
@@ -160,11 +154,11 @@ class PartReplay:
         state, rule = self.state, self._rule
         primary = self._primary
         last = self._last_offset
-        codes: list[int] = []
+        verdicts: list[int] = []
         for common, kind, offset, timestamp_ms, key, value, schema in zip(
             shared, kinds, offsets, timestamps_ms, keys, values, schemas, strict=True
         ):
-            code = NOT_COUNTED
+            counted = NOT_COUNTED
             if kind == SNAPSHOT_ROW:
                 self._snapshot_row(key, value)
             elif offset <= last:
@@ -184,13 +178,10 @@ class PartReplay:
                     elif outcome.verdict is _NOT_PERMITTED:
                         self._permissions.refused(offset, record, shared=bool(common))
                 if primary or not common:
-                    if type(record) is UnitMove:
-                        code = record.move * KIND_PLACE + outcome.verdict
-                    else:
-                        code = kind_of(record) * KIND_PLACE + outcome.verdict
-            codes.append(code)
+                    counted = outcome.verdict
+            verdicts.append(counted)
         self._last_offset = last
-        self._statistics.count(timestamps_ms, codes)
+        self._statistics.count(timestamps_ms, verdicts)
 
     def result(self) -> PartResult:
         """Returns the result at the end of the log."""

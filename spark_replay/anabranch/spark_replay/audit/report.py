@@ -12,7 +12,7 @@ import msgspec
 
 from anabranch.core.log.verdicts import Verdict
 from anabranch.spark_replay.audit.statistics import Figures, percentile, split_count_key
-from anabranch.spark_replay.audit.verdict import AuditFindings, CheckReport, CheckResult
+from anabranch.spark_replay.audit.verdict import AuditFindings, CheckReport
 from anabranch.spark_replay.report import Bins, clock, document, plot, rows
 
 _FLAPS_MAX: Final = 10
@@ -35,19 +35,13 @@ class Log(msgspec.Struct, frozen=True):
 
 
 def gap_in_words(log: Log) -> str:
-    """Returns a sentence about the gap between archive and WAL, and about what was judged, "" for
-    no gap.
-    """
+    """Returns a sentence about the gap between archive and WAL, "" for none."""
     if log.gap is None:
         return ""
     first, following = log.gap
-    judged = "what lies before it"
-    if log.from_snapshot:
-        behind = f"what follows the snapshot at offset {log.horizon:,}"
-        judged = f"{judged} and {behind}" if log.first_offset == 0 else behind
     return (
         f"There is a gap from offset {first:,} to {following - 1:,}: neither archive nor WAL holds "
-        f"it. Judged is {judged}."
+        f"it. Judged is what follows the snapshot at offset {log.horizon:,}."
     )
 
 
@@ -79,7 +73,6 @@ class Summary(msgspec.Struct, frozen=True):
     accepted: int
     entities: int
     digest: str  # that of the folded state at the end
-    by_type: Mapping[str, int]
     rejected: Mapping[str, int]  # reason -> losers
     hand_over: Latency  # RELEASE to a destination accepted, until its OWN was
     fail_over: Latency  # the former owner's last heartbeat, until the next OWN was accepted
@@ -99,13 +92,11 @@ class Summary(msgspec.Struct, frozen=True):
 def summarized(log: Log, findings: AuditFindings, bin_ms: int, seconds: float) -> Summary:
     """Returns the findings, with the figures that people ask for."""
     figures = findings.figures
-    by_type: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     accepted = 0
     for key in sorted(figures.counts):
         count = figures.counts[key]
-        _, kind, verdict = split_count_key(key)
-        by_type[kind] += count
+        _, verdict = split_count_key(key)
         if verdict is Verdict.ACCEPTED:
             accepted += count
         else:
@@ -118,7 +109,6 @@ def summarized(log: Log, findings: AuditFindings, bin_ms: int, seconds: float) -
         accepted=accepted,
         entities=findings.entities,
         digest=findings.final_digest,
-        by_type=dict(by_type.most_common()),
         rejected=dict(rejected.most_common()),
         hand_over=_latency(figures.hand_overs),
         fail_over=_latency(figures.fail_overs),
@@ -228,22 +218,18 @@ def _body(summary: Summary) -> Iterator[str]:
     kind = "ok" if summary.sound else "violated"
     yield f'<div class="verdict {kind}"><b>{escape(" ".join(_verdict(summary)))}</b></div>'
     yield rows(("figure", ""), _figures(summary), 2)
-    yield "<h2>Checks</h2><table><tr><th>check<th>result<th class=n>examined"
-    yield "<th class=n>violations<th>proves</tr>"
-    for check in summary.checks:
-        kind = {CheckResult.OK: "ok", CheckResult.VIOLATED: "violated"}.get(check.result, "")
-        note = f"<p>{escape(check.note)}</p>" if check.note else ""
-        found = "".join(f"<li>{escape(witness)}</li>" for witness in _witnesses(check))
-        yield (
-            f'<tr><td><code>{check.name.value}</code><td class="{kind}">{check.result.value}'
-            f"<td class=n>{check.examined:,}<td class=n>{check.violated:,}"
-            f"<td>{escape(check.proves)}{note}<ul>{found}</ul></tr>"
-        )
-    yield "</table>"
+    yield "<h2>Checks</h2>"
+    yield rows(("check", "result", "proves", "examined", "violations"), _check_rows(summary), 3)
     yield from _plots(summary)
-    yield "<h2>Records by type</h2>"
-    yield rows(("type", "records"), ((name, f"{n:,}") for name, n in summary.by_type.items()))
     yield f"<p>State at the end: {summary.entities:,} keys, digest {summary.digest}</p>"
+
+
+def _check_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
+    for check in summary.checks:
+        counts = f"{check.examined:,}", f"{check.violated:,}"
+        yield check.name.value, check.result.value, check.proves, *counts
+        for more in filter(None, (check.note, *_witnesses(check))):
+            yield "", "", more, "", ""
 
 
 def _plots(summary: Summary) -> Iterator[str]:
@@ -266,7 +252,7 @@ def _plots(summary: Summary) -> Iterator[str]:
     yield plot(owned, bins, "bundles", marks)
     by_verdict: dict[str, list[float]] = {}
     for key, count in counts.items():
-        number, _, verdict = split_count_key(key)
+        number, verdict = split_count_key(key)
         by_verdict.setdefault(verdict.name, [0.0] * bins.count)[number - first] += count
     yield "<h2>Records by verdict</h2><p>Losing is normal: several brokers may propose at once, "
     yield f"and the first valid record wins. A step is {width_ms / 1000:,.0f} s.</p>"

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.topics import Topics
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
-from anabranch.spark_replay import report, sources
+from anabranch.spark_replay import sources
 from anabranch.spark_replay.archive.folders import Place, folder_at
 from anabranch.spark_replay.archive.registration import identity_of
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault
 from anabranch.spark_replay.audit.checks.log.digests import Claim
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk
-from anabranch.spark_replay.audit.inputs import AuditInputs, before_gap, gather, tasks_for
+from anabranch.spark_replay.audit.inputs import AuditInputs, gather, tasks_for
 from anabranch.spark_replay.audit.job import replayed
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan, SchemaNeededError
 from anabranch.spark_replay.audit.report import Log, Summary, page, summarized, table
 from anabranch.spark_replay.audit.segment_edges import read_edges
 from anabranch.spark_replay.audit.segment_ends import ask_kafka
-from anabranch.spark_replay.audit.verdict import AuditFindings, Context, joined, judged
-from anabranch.spark_replay.sources import AuditError, Extent, KafkaSource, StampedHeartbeat
+from anabranch.spark_replay.audit.verdict import AuditFindings, AuditStatus, Context, judged
+from anabranch.spark_replay.sources import (
+    AuditError,
+    Extent,
+    KafkaSource,
+    LogOptions,
+    StampedHeartbeat,
+)
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.spark.session import spark_session
-from anabranch.spark_replay.spark.settings import SparkSettings
-
-SOUND: Final = 0
-VIOLATED: Final = 1
-COULD_NOT_RUN: Final = 2
-INCOMPLETE: Final = 3
 
 _CHUNK: Final = 10_000  # offsets that are counted or compared together
 _RUNS_MAX: Final = 100_000  # stretches without a gap that are looked at
@@ -47,60 +44,58 @@ _ATTEMPTS_MAX: Final = 3
 _BINS_MAX: Final = 240
 _BINS_MS: Final = (1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000)
 
-_Examined = tuple[ReplayPlan, AuditFindings]
-_Examine = Callable[[AuditInputs], _Examined]
 
-
-class AuditOptions(msgspec.Struct, frozen=True):
+class AuditOptions(LogOptions, frozen=True, kw_only=True):
     """The log to audit, the limits to hold against it, and the places for reports."""
 
-    bootstrap_servers: str
-    kafka_properties: Mapping[str, str] = {}
-    topic_prefix: str = "anabranch."
     archive_dir: Place | None = None
     json_path: str = ""  # "-": standard output
     html_path: Path | None = None
     stuck_after_s: float = 120.0  # nodes repair after 30 s, at the next round of 60 s
     orphaned_after_s: float = 30.0
     clock_tolerance_s: float = 0.25  # for log timestamps, between topics, and for clocks' rates
-    passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
     # Returns the fault of a setting's value, by the release that asks.
     setting_fault: SettingFault | None = None
     parts: int = 0  # 0: by the size and the machine
-    scratch_dir: Path | None = None
-    spark: SparkSettings = SparkSettings()
 
 
-def run_audit(options: AuditOptions) -> int:
-    """Audits and reports.
-    Returns 0 (sound), 1 (violations), 2 (could not run) or 3 (no violations, but a gap).
-    """
+def run_audit(options: AuditOptions) -> AuditStatus:
+    """Audits and reports."""
     try:
         find_java()
-        kafka = _source(options)
+        kafka = options.source("audit")
         kafka.extent(kafka.names.wal)  # a clear message before Spark is started
         sys.stderr.write("audit: starting Spark\n")
         with spark_session("audit", options.scratch_dir, options.spark) as spark:
             sys.stderr.write("audit: replaying the log\n")
             summary = audit(spark, options)
-        report.write(
-            summary,
-            lambda: table(summary),
-            lambda: page(summary),
-            options.json_path,
-            options.html_path,
-        )
+        _write(summary, options)
     except AnabranchError as error:
         sys.stderr.write(f"The audit could not run: {error}\n")
-        return COULD_NOT_RUN
+        return AuditStatus.COULD_NOT_RUN
     except OSError as error:
         sys.stderr.write(
             f"The audit could not write its report: {error.filename}: {error.strerror}\n"
         )
-        return COULD_NOT_RUN
+        return AuditStatus.COULD_NOT_RUN
     if not summary.sound:
-        return VIOLATED
-    return SOUND if summary.log.gap is None else INCOMPLETE
+        return AuditStatus.VIOLATED
+    return AuditStatus.SOUND if summary.log.gap is None else AuditStatus.INCOMPLETE
+
+
+def _write(summary: Summary, options: AuditOptions) -> None:
+    """Writes the report. A reader may end early (`| head`): files and the status tell as much."""
+    said = [table(summary)]
+    if options.json_path == "-":
+        said = [f"{summary.json()}\n"]
+    elif options.json_path:
+        Path(options.json_path).write_text(f"{summary.json()}\n", encoding="utf-8")
+    if options.html_path is not None:
+        options.html_path.write_text(page(summary), encoding="utf-8")
+        if options.json_path != "-":
+            said.append(f"report: {options.html_path}\n")
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write("".join(said))
 
 
 def audit(spark: SparkSession, options: AuditOptions) -> Summary:
@@ -108,7 +103,7 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     Raises AnabranchError if it cannot be made, or if nothing is replayed.
     """
     started = time.monotonic()
-    kafka = _source(options)
+    kafka = options.source("audit")
     if options.archive_dir is not None:
         identity_of(kafka, folder_at(options.archive_dir, spark))
     with_schemas = False  # few logs need them, and they are a good part of what is read
@@ -116,8 +111,7 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         begins_at = kafka.extent(kafka.names.wal).first_offset  # also a clear message, not Spark's
         try:
             inputs = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
-            examine = partial(_examine, spark, kafka, options, with_schemas=with_schemas)
-            plan, findings = _on_both_sides_of_a_gap(examine, inputs)
+            plan, findings = _examined(spark, kafka, options, inputs, with_schemas=with_schemas)
             break
         except SchemaNeededError:
             with_schemas = True
@@ -136,7 +130,7 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         )
     log = Log(
         topic=kafka.names.wal,
-        first_offset=0 if inputs.before_gap is not None else inputs.first_offset,
+        first_offset=inputs.first_offset,
         next_offset=inputs.wal.next_offset,
         archived_until=archived.next_offset if archived else -1,
         wal_from=inputs.wal.first_offset,
@@ -150,41 +144,39 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     return summarized(log, findings, plan.bin_ms, time.monotonic() - started)
 
 
-def _source(options: AuditOptions) -> KafkaSource:
-    connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "audit")
-    return KafkaSource(connection, Topics(options.topic_prefix))
-
-
 # --- what to make of it ---------------------------------------------------------------------
 
 
-def _on_both_sides_of_a_gap(examine: _Examine, inputs: AuditInputs) -> _Examined:
-    """Examines the log before a gap and after it, or all at once, and frees the disk then."""
-    try:
-        plan, findings = examine(inputs)
-        if inputs.gap is None or inputs.before_gap is None:
-            return plan, findings
-        _, before = examine(before_gap(inputs, inputs.gap, inputs.before_gap))
-        return plan, joined(before, findings, inputs.gap.first_offset, plan.horizon)
-    finally:
-        inputs.snapshot.forget()
-
-
-def _examine(
+def _examined(
     spark: SparkSession,
     kafka: KafkaSource,
     options: AuditOptions,
     inputs: AuditInputs,
     *,
     with_schemas: bool,
-) -> _Examined:
-    plan = _plan(spark, inputs, options, with_schemas=with_schemas)
-    parts = replayed(spark, inputs.log, inputs.snapshot.rows, plan)
+) -> tuple[ReplayPlan, AuditFindings]:
+    """Replays and judges the inputs, and frees the disk then."""
+    try:
+        plan = _plan(spark, inputs, options, with_schemas=with_schemas)
+        parts = replayed(spark, inputs.log, inputs.snapshot.rows, plan)
+        return plan, judged(parts, plan, _context(spark, kafka, options, inputs, parts, plan))
+    finally:
+        inputs.snapshot.forget()
+
+
+def _context(
+    spark: SparkSession,
+    kafka: KafkaSource,
+    options: AuditOptions,
+    inputs: AuditInputs,
+    parts: Sequence[PartResult],
+    plan: ReplayPlan,
+) -> Context:
     beats = inputs.beats
     last_beats_ms: dict[str, int] = {}
     for beat in beats:
         last_beats_ms[beat.beat.broker] = max(beat.log_ms, last_beats_ms.get(beat.beat.broker, 0))
-    context = Context(
+    return Context(
         first_offset=inputs.first_offset,
         horizon=inputs.snapshot.horizon,
         claims=_claims(beats),
@@ -194,7 +186,6 @@ def _examine(
         disagreements=_disagreements(spark, kafka, inputs),
         stuck_after_ms=round(options.stuck_after_s * 1000),
         orphaned_after_ms=round(options.orphaned_after_s * 1000),
-        to_end=inputs.to_end,
         segment_ends=lambda left: ask_kafka(
             kafka.connection, kafka.names.prefix, left, inputs.wal.next_offset
         ),
@@ -202,7 +193,6 @@ def _examine(
         setting_fault=options.setting_fault,
         tolerance_ms=plan.tolerance_ms,
     )
-    return plan, judged(parts, plan, context)
 
 
 def _claims(beats: Sequence[StampedHeartbeat]) -> list[Claim]:

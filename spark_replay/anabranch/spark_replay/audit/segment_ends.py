@@ -76,7 +76,8 @@ def ask_kafka(
     }
     in_doubt = {place: found[place] for place in found if place in behind}
     begins = asker.offsets(in_doubt, EARLIEST)  # before the ends: a topic that has those had these
-    return SegmentEnds(asker.of_messages(asker.offsets(found, LATEST), segments), committed, begins)
+    ends = asker.of_messages(asker.offsets(found, LATEST), segments)
+    return SegmentEnds(asker.without_opened(ends, segments), committed, begins)
 
 
 class _Asker:
@@ -257,6 +258,19 @@ class _Asker:
             )
             for place, found in ends.items()
         }
+
+    def without_opened(
+        self, ends: dict[_Place, tuple[int, ...]], segments: dict[_Place, SealedSegment]
+    ) -> dict[_Place, tuple[int, ...]]:
+        """Returns the ends without adopted Kafka topics that may have been given back since."""
+        grown = [
+            place
+            for place, found in ends.items()
+            if segments[place].segment.is_legacy and found != segments[place].segment.end_offsets
+        ]
+        news = self._news() if grown else frozenset()
+        gone = {place for place in grown if news is None or topic_key(place[0]) in news}
+        return {place: found for place, found in ends.items() if place not in gone}
 
     def _with_messages(self, begins: Mapping[Place, int]) -> set[Place]:
         """Returns the partitions that have a message at the offset or later.

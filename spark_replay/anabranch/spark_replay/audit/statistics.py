@@ -6,31 +6,18 @@ exactly.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
 
-from anabranch.core.entities.archive import ArchiveOp
-from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.entities.topic import TopicMove
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
 from anabranch.core.log.records import (
-    ArchiveChange,
-    ClusterSettings,
-    NamespaceChange,
-    PermissionChange,
-    PlacementPolicyChange,
-    PolicyOp,
-    Record,
     SessionChange,
     SessionOp,
-    SettingChange,
-    SubscriptionChange,
-    TenantChange,
     TopicChange,
     UnitMove,
 )
@@ -40,33 +27,12 @@ from anabranch.core.log.verdicts import Verdict
 _FLAP_MOVES: Final = 5  # a unit that changes hands more often within the window flaps
 _FLAP_WINDOW_MS: Final = 60_000
 
-# Each type of record with its name, and the field that has its operation.
-_TYPES: Final[tuple[tuple[type, str, type[IntEnum], str], ...]] = (
-    (UnitMove, "unit", Move, "move"),
-    (SessionChange, "session", SessionOp, "op"),
-    (TenantChange, "tenant", PolicyOp, "op"),
-    (NamespaceChange, "namespace", PolicyOp, "op"),
-    (TopicChange, "topic", TopicMove, "move"),
-    (SubscriptionChange, "subscription", SubscriptionOp, "op"),
-    (ArchiveChange, "archive", ArchiveOp, "op"),
-    (PlacementPolicyChange, "placement", PolicyOp, "op"),
-    (SettingChange, "setting", PolicyOp, "op"),
-    (PermissionChange, "permission", PolicyOp, "op"),
-)
-_KINDS: Final[list[str]] = []
-_FIRST: Final[dict[type, tuple[int, str]]] = {}  # the number of a type's first kind, and the field
-for _type, _name, _ops, _field in _TYPES:
-    _FIRST[_type] = len(_KINDS), _field
-    _KINDS.extend(f"{_name} {op.name}" for op in _ops)
-_CLUSTER: Final = len(_KINDS)
-_UNREADABLE: Final = _CLUSTER + 1
-_KINDS.extend(("cluster settings", "unreadable"))
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _K = TypeVar("_K", int, str)
 _OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
 _RECLAIM, _DISCARD, _SPLIT_COMMIT = Move.RECLAIM, Move.DISCARD, Move.SPLIT_COMMIT
-KIND_PLACE: Final = 100  # counts are kept by one number: bin, kind and verdict
-NOT_COUNTED: Final = -1  # instead of a code, which is kind and verdict
+_VERDICTS: Final = 100  # more than there are: counts are kept by one number, bin and verdict
+NOT_COUNTED: Final = -1  # in place of a verdict
 
 
 class Figures(msgspec.Struct):
@@ -82,20 +48,10 @@ class Figures(msgspec.Struct):
     expired: list[tuple[int, str]] = []  # time and broker of sessions that another broker ended
 
 
-def split_count_key(key: int) -> tuple[int, str, Verdict]:
-    """Returns the bin number, the kind in words and the verdict of a key of `Figures.counts`."""
-    rest, verdict = divmod(key, KIND_PLACE)
-    bin_number, kind = divmod(rest, KIND_PLACE)
-    return bin_number, _KINDS[kind], Verdict(verdict)
-
-
-def kind_of(record: Record | None) -> int:
-    """Returns the number of a record's kind: its type and its operation."""
-    found = _FIRST.get(type(record))
-    if found is None:
-        return _CLUSTER if isinstance(record, ClusterSettings) else _UNREADABLE
-    first, field = found
-    return first + int(getattr(record, field))
+def split_count_key(key: int) -> tuple[int, Verdict]:
+    """Returns the bin number and the verdict of a key of `Figures.counts`."""
+    bin_number, verdict = divmod(key, _VERDICTS)
+    return bin_number, Verdict(verdict)
 
 
 class Statistics:
@@ -105,35 +61,29 @@ class Statistics:
         self.records = 0
         self.last_ms = 0
         self._bin_ms = bin_ms
-        self._counts = Counter[int]()
-        self._hand_overs = Counter[int]()
-        self._fail_overs = Counter[int]()
-        self._reshapes = Counter[int]()
+        self._found = Figures()
         self._begun: dict[str, int] = {}  # topic with an operation under way -> since when
-        self._held: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._holding: dict[str, str] = {}
         self._released: dict[str, int] = {}
         self._lost: dict[str, int] = {}  # unit -> last sign of its owner that is gone
         self._ended: dict[str, int] = {}  # broker -> last sign before the end of its session
         self._owners: dict[str, str] = {}
         self._gains: dict[str, deque[int]] = {}
-        self._flapping = Counter[str]()
-        self._expired: list[tuple[int, str]] = []
 
-    def count(self, timestamps_ms: Sequence[int], codes: Sequence[int]) -> None:
-        """Counts the records of a batch: their codes, or NOT_COUNTED for a row of another kind."""
-        code = np.asarray(codes, dtype=np.int64)
-        ours = code != NOT_COUNTED
+    def count(self, timestamps_ms: Sequence[int], verdicts: Sequence[int]) -> None:
+        """Counts the records of a batch: their verdicts, or NOT_COUNTED for another row."""
+        found = np.asarray(verdicts, dtype=np.int64)
+        ours = found != NOT_COUNTED
         times = np.asarray(timestamps_ms, dtype=np.int64)[ours]
         if not len(times):
             return
         self.records += len(times)
         self.last_ms = max(self.last_ms, int(times.max()))
         keys, counts = np.unique(
-            times // self._bin_ms * (KIND_PLACE * KIND_PLACE) + code[ours], return_counts=True
+            times // self._bin_ms * _VERDICTS + found[ours], return_counts=True
         )
         for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
-            self._counts[key] += count
+            _add(self._found.counts, key, count)
 
     def start(self, key: str, entity: Entity) -> None:
         """Begins a replay from a snapshot with this entity."""
@@ -145,14 +95,14 @@ class Statistics:
         if record.op is not SessionOp.OPEN:
             self._ended[record.broker] = record.evidence_ms or timestamp_ms
         if record.op is SessionOp.EXPIRE:
-            self._expired.append((timestamp_ms, record.broker))
+            self._found.expired.append((timestamp_ms, record.broker))
 
     def topic(self, timestamp_ms: int, record: TopicChange) -> None:
         """Counts an accepted move of a scalable topic."""
         if record.move is TopicMove.BEGIN:
             self._begun[record.topic] = timestamp_ms
         elif record.move is TopicMove.COMMIT and record.topic in self._begun:
-            self._reshapes[max(0, timestamp_ms - self._begun.pop(record.topic))] += 1
+            _add(self._found.reshapes, max(0, timestamp_ms - self._begun.pop(record.topic)))
 
     def moved(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
         """Counts an accepted move of a bundle, except ASSIGN and SPLIT, which change no holder."""
@@ -161,9 +111,9 @@ class Statistics:
             self._gain(unit, record.actor, timestamp_ms)
             since_ms = self._released.pop(unit, None)
             if since_ms is not None:
-                self._hand_overs[max(0, timestamp_ms - since_ms)] += 1
+                _add(self._found.hand_overs, max(0, timestamp_ms - since_ms))
             if unit in self._lost:
-                self._fail_overs[max(0, timestamp_ms - self._lost.pop(unit))] += 1
+                _add(self._found.fail_overs, max(0, timestamp_ms - self._lost.pop(unit)))
             return
         if move is _RELEASE:
             if record.broker:
@@ -188,7 +138,7 @@ class Statistics:
     def _gain(self, unit: str, broker: str, timestamp_ms: int) -> None:
         self._lose(unit, timestamp_ms)
         self._holding[unit] = broker
-        self._held[broker][timestamp_ms // self._bin_ms] += 1
+        self._hold(broker, timestamp_ms, 1)
         before = self._owners.get(unit)
         self._owners[unit] = broker
         if before is None or before == broker:
@@ -196,25 +146,20 @@ class Statistics:
         gains = self._gains.setdefault(unit, deque(maxlen=_FLAP_MOVES + 1))
         gains.append(timestamp_ms)
         if len(gains) > _FLAP_MOVES and timestamp_ms - gains[0] <= _FLAP_WINDOW_MS:
-            self._flapping[unit] += 1
+            _add(self._found.flapping, unit)
 
     def _lose(self, unit: str, timestamp_ms: int) -> None:
         broker = self._holding.pop(unit, None)
         if broker is not None:
-            self._held[broker][timestamp_ms // self._bin_ms] -= 1
+            self._hold(broker, timestamp_ms, -1)
+
+    def _hold(self, broker: str, timestamp_ms: int, more: int) -> None:
+        _add(self._found.held.setdefault(broker, {}), timestamp_ms // self._bin_ms, more)
 
     def figures(self) -> Figures:
         """Returns all figures, at the end of the log."""
-        return Figures(
-            self._counts,
-            self._hand_overs,
-            self._fail_overs,
-            self._reshapes,
-            dict(self._held),
-            self._flapping,
-            len(self._owners),
-            self._expired,
-        )
+        self._found.units = len(self._owners)
+        return self._found
 
 
 def summed(parts: list[Figures]) -> Figures:
@@ -231,6 +176,10 @@ def summed(parts: list[Figures]) -> Figures:
         whole.units += part.units
         whole.expired = whole.expired or part.expired  # every part sees them all
     return whole
+
+
+def _add(counts: dict[_K, int], key: _K, more: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + more
 
 
 def _sum(one: dict[_K, int], other: dict[_K, int]) -> dict[_K, int]:

@@ -25,6 +25,7 @@ class CheckName(StrEnum):
     LAYOUTS = "layouts"
     SEALS = "seals"
     DRAINING = "draining"
+    ADOPTION = "adoption"
     STUCK = "stuck"
     ORPHANS = "orphans"
     PLACEMENT = "placement"

@@ -5,7 +5,7 @@ show.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum, unique
+from enum import IntEnum, StrEnum, unique
 from typing import Final
 
 import msgspec
@@ -14,6 +14,7 @@ from anabranch.channel.codec import Horizon
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault, judge_values
 from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests, digests_at
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk, check_offsets
+from anabranch.spark_replay.audit.checks.topics.adoption import check_adoption
 from anabranch.spark_replay.audit.checks.topics.order import Edges, check_order
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft, left_by_all
@@ -25,7 +26,7 @@ from anabranch.spark_replay.audit.checks.unfinished import (
 )
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan
 from anabranch.spark_replay.audit.statistics import Figures, summed
-from anabranch.spark_replay.audit.tally import WITNESSES_MAX, CheckName, CheckTally, Witness, total
+from anabranch.spark_replay.audit.tally import CheckName, CheckTally, Witness, total
 
 PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.OFFSETS: "archive and WAL together hold every offset once, and agree",
@@ -38,6 +39,7 @@ PROVES: Final[Mapping[CheckName, str]] = {
     CheckName.LAYOUTS: "every topic's active segments tiled the ring, in a DAG, at every epoch",
     CheckName.SEALS: "segments were sealed for announced children, with ends that are final",
     CheckName.DRAINING: "segments were drained only after all above them, and pruned only then",
+    CheckName.ADOPTION: "others' Kafka topics had one topic each, by an entry, and stay in Kafka",
     CheckName.STUCK: "nothing was in flight for too long at the end",
     CheckName.ORPHANS: "nothing was left with a broker that is gone",
     CheckName.PLACEMENT: "no bundle was placed where a policy of that moment forbids it",
@@ -52,9 +54,9 @@ PROVES: Final[Mapping[CheckName, str]] = {
 _FROM_THE_BEGINNING: Final = (
     *(CheckName.VERSIONS, CheckName.OWNERSHIP, CheckName.LEASES, CheckName.LEADERSHIP),
     *(CheckName.COVERAGE, CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING),
+    CheckName.ADOPTION,
     *(CheckName.PLACEMENT, CheckName.BALANCE, CheckName.SETTINGS, CheckName.PERMISSIONS),
 )
-_AT_EVERY_OFFSET: Final = (CheckName.OFFSETS, *_FROM_THE_BEGINNING, CheckName.DIGESTS)
 
 
 @unique
@@ -64,6 +66,16 @@ class CheckResult(StrEnum):
     OK = "ok"
     VIOLATED = "violated"
     NOT_APPLICABLE = "not applicable"  # nothing of the kind was there, which proves nothing
+
+
+@unique
+class AuditStatus(IntEnum):
+    """The exit statuses of an audit."""
+
+    SOUND = 0
+    VIOLATED = 1
+    COULD_NOT_RUN = 2
+    INCOMPLETE = 3  # no violations, but a gap
 
 
 class CheckReport(msgspec.Struct, frozen=True):
@@ -89,7 +101,6 @@ class Context(msgspec.Struct, frozen=True):
     disagreements: Sequence[tuple[int, int]]
     stuck_after_ms: int
     orphaned_after_ms: int
-    to_end: bool = True  # else the log goes on behind a gap, and nothing is said of its end
     strange_beats: int = 0  # unreadable ones: a newer release's, or a stranger's
     # Asks Kafka about what the log leaves of topics; None: Kafka is not asked.
     segment_ends: Callable[[TopicsLeft], SegmentEnds] | None = None
@@ -143,8 +154,7 @@ def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> A
         tallies[CheckName.SETTINGS] = judge_values(
             tallies[CheckName.SETTINGS], given, context.setting_fault
         )
-    if context.to_end:
-        _judge_end(tallies, notes, context, unfinished, topics, log_end_ms)
+    _judge_end(tallies, notes, context, unfinished, topics, log_end_ms)
     notes[CheckName.SEGMENTS] = _segments_note(topics, tallies[CheckName.SEGMENTS])
     tallies[CheckName.DIGESTS] = check_digests(context.claims, folded, first, plan.next_offset)
     if not context.claims:
@@ -185,6 +195,7 @@ def _judge_end(
     tallies[CheckName.ORPHANS] = check_orphans(
         unfinished, context.last_beats_ms, log_end_ms, context.orphaned_after_ms
     )
+    tallies[CheckName.ADOPTION] += check_adoption(topics.adopted)
     if context.segment_ends is not None and topics.sealed:
         ends = context.segment_ends(topics)
         tallies[CheckName.SEGMENTS] = check_segments(topics, ends, log_end_ms)
@@ -192,39 +203,6 @@ def _judge_end(
         edges = context.segment_edges(topics)
         tallies[CheckName.ORDER], unjudged = check_order(topics, edges, context.tolerance_ms)
         notes[CheckName.ORDER] = _order_note(tallies[CheckName.ORDER], unjudged)
-
-
-def joined(
-    before: AuditFindings, after: AuditFindings, gap_from: int, judged_from: int
-) -> AuditFindings:
-    """Returns the findings on both sides of a gap. They tell nothing of the records between."""
-    limited = f"not between offsets {gap_from} and {judged_from - 1}: a gap"
-    checks = [
-        _of_both(one, other, limited)
-        for one, other in zip(before.checks, after.checks, strict=True)
-    ]
-    return AuditFindings(
-        checks,
-        summed([before.figures, after.figures]),
-        before.records + after.records,
-        after.entities,
-        after.log_end_ms,
-        after.final_digest,
-    )
-
-
-def _of_both(before: CheckReport, after: CheckReport, limited: str) -> CheckReport:
-    results = (before.result, after.result)
-    order = (CheckResult.VIOLATED, CheckResult.OK, CheckResult.NOT_APPLICABLE)
-    return CheckReport(
-        before.name,
-        next(result for result in order if result in results),
-        before.proves,
-        before.examined + after.examined,
-        before.violated + after.violated,
-        [*before.witnesses, *after.witnesses][:WITNESSES_MAX],
-        limited if before.name in _AT_EVERY_OFFSET else after.note,
-    )
 
 
 def _segments_note(topics: TopicsLeft, tally: CheckTally) -> str:

@@ -1,4 +1,4 @@
-"""Loads of the past: Parquet files of rates, and the archive of a cluster's load topic.
+"""Loads of the past: Parquet files of rates.
 
 A row has a topic's rates per second from its time on, until the topic's next row. Rows are made
 into equal steps. A step's load is the mean over it, because a cluster's own reports are means.
@@ -6,7 +6,6 @@ into equal steps. A step's load is the mean over it, because a cluster's own rep
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -18,14 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from anabranch.channel.codec import decode_load
-from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.core.autoscale.load import Rates
 from anabranch.core.errors import InvalidInputError
-from anabranch.spark_replay.archive.contents import read_archive
-from anabranch.spark_replay.archive.folders import Place
 
 SAMPLE: Final = Path(str(files(__package__).joinpath("data/load_sample.parquet")))
 MESSAGE_BYTES: Final = 1_000.0  # of a message, where a load does not tell its bytes
@@ -35,8 +29,6 @@ _COLUMNS: Final = {
     "time_ms": pa.int64(),
     **dict.fromkeys(_RATES, pa.float64()),
 }
-_TRACE: Final = "topic string, time_ms long, " + ", ".join(f"{name} double" for name in _RATES)
-_KEY: Final = r"^segment:(.+/[0-9]+)/([0-9]+)$"  # the form of `core.autoscale.load.load_key`
 _STEPS_MAX: Final = 16_000_000
 
 
@@ -53,7 +45,15 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def end_ms(self) -> int:
+        """Returns the end of the last step."""
         return self.at_ms(len(self.rates))
+
+    def scaled(self, mean_rate: float) -> Load:
+        """Returns the load with that mean of messages a second. One without messages stays."""
+        mean = sum(each[0] for each in self.rates) / len(self.rates)
+        by = mean_rate / mean if mean else 1.0
+        rates = [(a * by, b * by, c * by, d * by) for a, b, c, d in self.rates]
+        return msgspec.structs.replace(self, rates=rates)
 
 
 def read_traces(spark: SparkSession, path: Path) -> DataFrame:
@@ -113,56 +113,3 @@ def load_of(frame: pd.DataFrame, step_ms: int) -> Load:
     # Sums of many rates are not exact: without rounding a step of no messages may have a trickle.
     found = np.round(np.stack(means, axis=1), 6).tolist()
     return Load(int(times[0]), step_ms, [(a, b, c, d) for a, b, c, d in found])
-
-
-# --- loads that a cluster has recorded ------------------------------------------------------
-
-
-def read_recorded(spark: SparkSession, place: Place, step_s: int) -> DataFrame:
-    """Returns a cluster's recorded load in the columns of a trace: the sum over a topic's segments.
-
-    A record has a segment's rates from then on, until the segment's next record or one without a
-    value. Each incarnation of a topic is a topic of its own here. Raises AuditError and
-    InvalidInputError.
-    """
-    archive = read_archive(spark, place)
-    if archive is None:
-        raise InvalidInputError(f"the archive of loads in {place} is empty")
-    key = F.col("key").cast("string")
-    records = archive.where(key.rlike(_KEY)).select(
-        F.regexp_extract(key, _KEY, 1).alias("topic"),
-        F.regexp_extract(key, _KEY, 2).cast("long").alias("segment_id"),
-        "offset",
-        "timestamp_ms",
-        "value",
-    )
-    if not records.take(1):
-        raise InvalidInputError(f"{place} holds no load of any segment: is it the log's archive?")
-    tasks = 4 * spark.sparkContext.defaultParallelism
-    by_topic = records.repartition(tasks, "topic").groupBy("topic")
-    return by_topic.applyInPandas(_tracer(step_s * 1000), _TRACE)
-
-
-def _tracer(step_ms: int) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    def trace(frame: pd.DataFrame) -> pd.DataFrame:
-        """Makes a row for the end of each step that has a new record of the topic."""
-        frame = frame.sort_values("offset")
-        live: dict[int, Rates] = {}
-        sums: dict[int, list[float]] = {}
-        newest = 0
-        rows = zip(frame["timestamp_ms"], frame["segment_id"], frame["value"], strict=True)
-        for timestamp_ms, segment_id, value in rows:
-            if value is None or pd.isna(value):
-                live.pop(segment_id, None)
-            else:
-                try:
-                    live[segment_id] = decode_load(bytes(value)).rates
-                except (UnreadableError, NewerSchemaError):
-                    continue  # damage, or a newer release's: nodes pass it over as well
-            newest = max(newest, int(timestamp_ms) // step_ms * step_ms)
-            sums[newest] = [float(sum(rates[at] for rates in live.values())) for at in range(4)]
-        topic = str(frame["topic"].iloc[0])
-        found = [(topic, at_ms, *rates) for at_ms, rates in sums.items()]
-        return pd.DataFrame(found, columns=list(_COLUMNS))
-
-    return trace

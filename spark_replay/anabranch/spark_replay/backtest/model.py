@@ -3,7 +3,8 @@
 The end of each step is one evaluation of the controller. The load records of the step's segments
 are written by the nodes' rule (`core.autoscale.load.changed`, with the policy's `negligible`). Old
 sealed segments are forgotten. Then the rules decide (`core.autoscale.decide`, and nothing else). A
-decision changes the layout at once. The next step's load lies on the resulting layout.
+decision changes the layout at once. The next step's load lies on the resulting layout, evenly over
+the ring.
 """
 
 from __future__ import annotations
@@ -13,68 +14,29 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from anabranch.core.autoscale.decide import Demand, LastActions, decide
-from anabranch.core.autoscale.decisions import (
-    Decision,
-    Merge,
-    NoAction,
-    Rebucket,
-    Split,
-    describe,
-)
+from anabranch.core.autoscale.decide import LastActions, decide
+from anabranch.core.autoscale.decisions import Decision, Merge, NoAction, Rebucket, Split
 from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.entities.layout import SegmentLayout, without
 from anabranch.core.entities.segment import SegmentInfo
-from anabranch.core.errors import InvalidInputError
-from anabranch.core.hashing import RING16, hash32, segment_hash
+from anabranch.core.hashing import RING16
 from anabranch.core.topics.controller import ControllerSettings
 from anabranch.spark_replay.backtest.loads import Load
 
-Floats = NDArray[np.float64]
-
 REPORT_CHANGE: Final = 0.25  # a rate's change by this share causes a new load record
-SEALED_S: Final = 130.0  # the least time that sealed segments stay, also with a shorter retention
-_SUBSCRIPTION: Final = "back-test"
-_LOG_MAX: Final = 200
-_KEYS: Final = 1_000
-_SPREADS: Final = "uniform, hot:SHARE (0 to 1) or zipf:EXPONENT (0 to 10)"
+FLAP_MS: Final = 3_600_000  # an operation that is undone sooner was one too many
+SEALED_MS: Final = ControllerSettings().sealed_s * 1000  # sealed segments stay in the layout
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """The rules for every topic and policy of a back-test. Times are in seconds.
-
-    `retention_s` is the time for which read messages are kept, and sealed segments with them.
-    `flap_s` is the time within which an undone operation counts as one too many. `consumers` are
-    those of one stream subscription.
-    """
-
-    retention_s: float = 604_800.0
-    flap_s: float = 1_800.0
-    consumers: int = 0
-
-
-class TakenAction(msgspec.Struct, frozen=True, array_like=True):
-    """An action. `undoes` is the time in milliseconds since the action that it undoes, -1 if it
-    undoes none of late.
-    """
-
-    at_ms: int
-    what: str
-    reason: str
-    undoes: int
-
-
-class PolicyFigures(msgspec.Struct, frozen=True):
+class PolicyFigures(msgspec.Struct):
     """The figures by which a policy is judged. Times are in seconds, `_s`.
 
-    `over_threshold_s` is the time in which a segment took more than a split threshold of this
-    policy. `over_first_s` is the same with the thresholds of the comparison's first policy, one
-    yardstick for all. `flaps` counts operations that undid another one of late. `blocked_s` has the
-    time for which something forbade a needed operation, by its name.
+    `over_threshold_s` is the time in which a segment took more than a split threshold of the
+    comparison's first policy, one yardstick for all. `flaps` counts operations that undid another
+    one of late. `actions` counts operations by reason. `blocked_s` has the time for which something
+    forbade a needed operation, by its name.
     """
 
     seconds: float = 0.0
@@ -83,20 +45,15 @@ class PolicyFigures(msgspec.Struct, frozen=True):
     rebuckets: int = 0
     flaps: int = 0
     over_threshold_s: float = 0.0
-    over_first_s: float = 0.0
     segment_hours: float = 0.0
     segments_max: int = 0
-    actions: Mapping[str, int] = {}
-    blocked_s: Mapping[str, float] = {}
+    actions: dict[str, int] = {}
+    blocked_s: dict[str, float] = {}
 
     @property
     def segments_mean(self) -> float:
         """The mean number over the time. For several topics it is the mean of one of them."""
         return self.segment_hours * 3600 / self.seconds if self.seconds else 0.0
-
-    @property
-    def operations(self) -> int:
-        return self.splits + self.merges + self.rebuckets
 
     def form(self) -> dict[str, object]:
         """Returns the figures in the form of the JSON."""
@@ -127,52 +84,26 @@ class PolicyFigures(msgspec.Struct, frozen=True):
         )
 
 
-class PolicyOutcome(msgspec.Struct, frozen=True):
-    """One policy on one topic. `segments` is their number in each step.
-
-    `log` has the first actions, not all of them.
-    """
-
-    figures: PolicyFigures
-    segments: list[float]
-    log: list[TakenAction]
-
-
 class PolicyReplay:
-    """One policy on one topic. `below` has the share of the topic's load below each hash."""
+    """One policy on one topic. `yardstick` is the first policy of the comparison."""
 
-    def __init__(
-        self,
-        load: Load,
-        below: Floats,
-        policy: AutoScalePolicy,
-        yardstick: AutoScalePolicy,
-        rules: Rules,
-    ) -> None:
+    def __init__(self, load: Load, policy: AutoScalePolicy, yardstick: AutoScalePolicy) -> None:
         self._load = load
-        self._below = below
         self._policy = policy
-        self._rules = rules
-        kept = ControllerSettings(retention_s=rules.retention_s, doubt_s=SEALED_S)
-        self._sealed_ms = kept.sealed_s * 1000
         self._negligible = policy.negligible
-        self._thresholds = (policy.split_thresholds, yardstick.split_thresholds)
+        self._thresholds = yardstick.split_thresholds
         budget, most = policy.entry_bucket_budget, policy.max_entry_buckets_per_segment
         self.layout = SegmentLayout.initial(policy.min_segments, budget, most)
+        self.segments: list[int] = []  # their number in each step
         self._records: dict[int, SegmentLoad] = {}
-        self._demand = {_SUBSCRIPTION: Demand(rules.consumers)} if rules.consumers else {}
         self._last = LastActions()
-        self._counts = Counter[str]()
-        self._actions = Counter[str]()
-        self._blocked = Counter[str]()
+        self._step_s = load.step_ms / 1000
+        self._found = PolicyFigures()
         self._sealings = deque[int]()  # the time of each sealing, in order
-        self._over = [0, 0]
-        self._segments: list[float] = []
-        self._log: list[TakenAction] = []
-        self._split_ms: dict[tuple[int, int], int] = {}
+        self._split_ms: dict[tuple[int, int], int] = {}  # when a range was split last
         self._merge_ms: dict[tuple[int, int], int] = {}
 
-    def run(self) -> PolicyOutcome:
+    def run(self) -> PolicyFigures:
         """Replays the whole load."""
         shares = self._shares()
         for step, rates in enumerate(self._load.rates):
@@ -180,30 +111,27 @@ class PolicyReplay:
             self._account(rates, shares)
             self._write_records(rates, shares, now_ms)
             self._prune(now_ms)
-            found = decide(
-                self.layout, self._records, self._demand, self._policy, now_ms, self._last
-            )
+            found = decide(self.layout, self._records, {}, self._policy, now_ms, self._last)
             if not isinstance(found, NoAction):
                 self._do(found, now_ms)
                 shares = self._shares()
             elif found.blocked is not None:
-                self._blocked[found.blocked.value] += 1
-        return PolicyOutcome(self._figures(), self._segments, self._log)
+                blocked = self._found.blocked_s
+                blocked[found.blocked.value] = blocked.get(found.blocked.value, 0) + self._step_s
+        return self._figures()
 
     def _shares(self) -> dict[int, float]:
         """Returns the share of the topic's load that each active segment takes."""
-        below = self._below
         return {
-            part.segment_id: float(below[part.end + 1] - below[part.start])
-            for part in self.layout.active
+            part.segment_id: (part.end + 1 - part.start) / RING16 for part in self.layout.active
         }
 
     def _account(self, rates: Rates, shares: Mapping[int, float]) -> None:
         worst = max(shares.values())
-        for at, thresholds in enumerate(self._thresholds):
-            pairs = zip(rates, thresholds, strict=True)
-            self._over[at] += any(rate * worst > threshold for rate, threshold in pairs)
-        self._segments.append(len(shares))
+        pairs = zip(rates, self._thresholds, strict=True)
+        if any(rate * worst > threshold for rate, threshold in pairs):
+            self._found.over_threshold_s += self._step_s
+        self.segments.append(len(shares))
 
     def _write_records(self, rates: Rates, shares: Mapping[int, float], now_ms: int) -> None:
         a, b, c, d = rates
@@ -216,7 +144,7 @@ class PolicyReplay:
 
     def _prune(self, now_ms: int) -> None:
         """Removes sealed segments whose time is over."""
-        kept_since = now_ms - self._sealed_ms
+        kept_since = now_ms - SEALED_MS
         if not self._sealings or self._sealings[0] > kept_since:
             return
         while self._sealings and self._sealings[0] <= kept_since:
@@ -233,50 +161,42 @@ class PolicyReplay:
     # --- operations ---------------------------------------------------------------------
 
     def _do(self, decision: Decision, now_ms: int) -> None:
-        undoes = -1
         match decision:
             case Split(segment_id):
                 part = self.layout.segments[segment_id]
-                undoes = self._undone(self._merge_ms, self._split_ms, part, now_ms)
+                self._note(self._merge_ms, self._split_ms, part, now_ms)
                 self._replace((segment_id,), self.layout.split_children(segment_id), now_ms)
                 self._last = msgspec.structs.replace(self._last, split_ms=now_ms)
-                self._counts["splits"] += 1
+                self._found.splits += 1
             case Merge(first_id, second_id):
                 most = self._policy.max_entry_buckets_per_segment
                 children = self.layout.merge_children(first_id, second_id, most)
-                undoes = self._undone(self._split_ms, self._merge_ms, children[0], now_ms)
+                self._note(self._split_ms, self._merge_ms, children[0], now_ms)
                 self._replace(children[0].parent_ids, children, now_ms)
                 self._last = msgspec.structs.replace(self._last, merge_ms=now_ms)
-                self._counts["merges"] += 1
+                self._found.merges += 1
             case Rebucket(segment_ids, buckets):
                 for segment_id in segment_ids:
                     children = self.layout.rebucket_children(segment_id, buckets)
                     self._replace((segment_id,), children, now_ms)
                 self._last = msgspec.structs.replace(self._last, rebucket_ms=now_ms)
-                self._counts["rebuckets"] += 1
+                self._found.rebuckets += 1
             case NoAction():
                 raise AssertionError("nothing is not done")
-        self._actions[decision.reason.value] += 1
-        if len(self._log) < _LOG_MAX:
-            self._log.append(TakenAction(now_ms, describe(decision), decision.reason.value, undoes))
+        actions = self._found.actions
+        actions[decision.reason.value] = actions.get(decision.reason.value, 0) + 1
 
-    def _undone(
+    def _note(
         self,
-        others: dict[tuple[int, int], int],
+        others: Mapping[tuple[int, int], int],
         own: dict[tuple[int, int], int],
         part: SegmentInfo,
         now_ms: int,
-    ) -> int:
-        """Returns the time since the opposite was done to the same range, if it is too short; else
-        -1.
-        """
+    ) -> None:
+        """Notes the operation, and counts it if it undoes the opposite one on the same range."""
         span = (part.start, part.end)
         own[span] = now_ms
-        since_ms = now_ms - others.get(span, -1 << 62)
-        if since_ms > self._rules.flap_s * 1000:
-            return -1
-        self._counts["flaps"] += 1
-        return since_ms
+        self._found.flaps += span in others and now_ms - others[span] <= FLAP_MS
 
     def _replace(
         self, parents: tuple[int, ...], children: tuple[SegmentInfo, ...], now_ms: int
@@ -287,45 +207,10 @@ class PolicyReplay:
             self._sealings.append(now_ms)
 
     def _figures(self) -> PolicyFigures:
-        step_s = self._load.step_ms / 1000
-        return PolicyFigures(
-            seconds=len(self._segments) * step_s,
-            splits=self._counts["splits"],
-            merges=self._counts["merges"],
-            rebuckets=self._counts["rebuckets"],
-            flaps=self._counts["flaps"],
-            over_threshold_s=self._over[0] * step_s,
-            over_first_s=self._over[1] * step_s,
-            segment_hours=sum(self._segments) * step_s / 3600,
-            segments_max=int(max(self._segments)),
-            actions=dict(sorted(self._actions.items())),
-            blocked_s={name: count * step_s for name, count in sorted(self._blocked.items())},
-        )
-
-
-def spread(text: str, topic: str) -> Floats:
-    """Returns, for each hash and the ring's end, the share of a topic's load that lies below it.
-
-    `text` is `uniform`, `hot:SHARE` (one key has this share) or `zipf:EXPONENT` (a thousand keys
-    share the load by Zipf's law). Keys lie at the cluster's own hashes. Raises InvalidInputError.
-
-    >>> [float(each) for each in spread("uniform", "t")[[0, 16384, 65536]]]
-    [0.0, 0.25, 1.0]
-    """
-    kind, _, given = text.partition(":")
-    try:
-        number = float(given or 0)
-    except ValueError:
-        kind = ""
-    if kind == "uniform" and not given:
-        weights = np.zeros(1)
-    elif kind == "hot" and given and 0 <= number <= 1:
-        weights = np.array([number])
-    elif kind == "zipf" and given and 0 <= number <= 10:
-        weights = np.arange(1, _KEYS + 1, dtype=np.float64) ** -number
-        weights /= weights.sum()
-    else:
-        raise InvalidInputError(f"{text!r} is no spread of load; there are {_SPREADS}")
-    places = [segment_hash(hash32(f"{topic}/0/{number}")) for number in range(len(weights))]
-    at = np.bincount(places, weights, RING16) + max(0.0, 1 - weights.sum()) / RING16
-    return np.concatenate(([0.0], np.cumsum(at)))
+        found = self._found
+        found.seconds = len(self.segments) * self._step_s
+        found.segment_hours = sum(self.segments) * self._step_s / 3600
+        found.segments_max = max(self.segments)
+        found.actions = dict(sorted(found.actions.items()))
+        found.blocked_s = dict(sorted(found.blocked_s.items()))
+        return found

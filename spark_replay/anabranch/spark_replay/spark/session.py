@@ -92,7 +92,7 @@ def spark_session(
         yield spark
         spark.stop()
     except BaseException as error:
-        with _undisturbed():
+        with _ctrl_c(signal.SIG_IGN):  # a second one would stop the cleaning up halfway
             interrupted = _is_from_interrupt(error)
             if interrupted:
                 kill_jvm()  # it may be in the middle of an answer: nothing else can be asked
@@ -102,7 +102,7 @@ def spark_session(
             raise KeyboardInterrupt from None
         raise
     finally:
-        with _undisturbed():
+        with _ctrl_c(signal.SIG_IGN):
             shutil.rmtree(home, ignore_errors=True)
 
 
@@ -132,7 +132,7 @@ def _started(conf: Mapping[str, str], settings: SparkSettings, home: Path) -> Sp
         builder = builder.config(key, value)
     try:
         with _stderr_to(home / "spark.log"), chdir(home):
-            with _handlers_kept():
+            with _ctrl_c():  # a context of Spark takes it for itself
                 SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
             return builder.getOrCreate()
     except SPARK_ERRORS as error:
@@ -146,19 +146,6 @@ def _launch(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(*arguments, **options)
     _launched.append(process)
     return process
-
-
-@contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Restores the handler of Ctrl-C, because a context of Spark takes it for itself."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _is_from_interrupt(error: BaseException | None) -> bool:
@@ -182,12 +169,14 @@ def kill_jvm() -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignores a second Ctrl-C, which would stop the cleaning up for the first one halfway."""
+def _ctrl_c(meanwhile: signal.Handlers | None = None) -> Iterator[None]:
+    """Restores the handler of Ctrl-C behind the block, in which `meanwhile` counts, if given."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.getsignal(signal.SIGINT)
+    if meanwhile is not None:
+        signal.signal(signal.SIGINT, meanwhile)
     try:
         yield
     finally:

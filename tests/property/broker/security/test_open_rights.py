@@ -14,8 +14,7 @@ from anabranch.broker.security.open_rights import OpenRight, OpenRights
 from anabranch.core.entities.permission import permission_key
 from anabranch.core.log.state import Change
 from anabranch.core.security.actions import VIEWING, Need
-from anabranch.core.security.authorize import Judgement, authorize
-from anabranch.core.security.grants import Grants
+from anabranch.core.security.authorize import Grants, Judgement, authorize
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import ResourceName, scope_resource
 

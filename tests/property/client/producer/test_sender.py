@@ -39,6 +39,22 @@ def test_every_message_arrives_once_and_each_key_in_order_and_nothing_stays_behi
             assert writer.outstanding == 0
 
 
+@given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 400), senders=st.integers(1, 3))
+def test_keys_of_an_adopted_topic_keep_their_order_and_wait_for_its_cut_over(
+    seed: int, steps: int, senders: int
+) -> None:
+    """Plain writers may have put any key of ours into any of its partitions."""
+    world = SenderWorld(Random(seed), senders, adopted=True)
+    for _ in range(steps):
+        world.step(_KEYS)
+        if world.random.random() < 0.1:
+            world.stranger.send(b"strange")
+    world.settle()
+    for producer in world.producers:
+        sent = {key: values for key, values in producer.sent.items() if values}
+        assert world.received(producer) == sent
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     steps=st.integers(0, 400),

@@ -47,20 +47,6 @@ def test_rates_are_the_growth_over_the_last_window(
         assert rolling.rates()[0] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-@given(STEPS, st.integers(0, 1_000_000), st.floats(0.0, WINDOW_S))
-def test_what_grew_lately_is_the_growth_between_then_and_now(
-    steps: list[tuple[float, int]], first: int, span_s: float
-) -> None:
-    rolling = RollingRates(WINDOW_S, 0.0, (first,))
-    assert rolling.grown(span_s) == (0.0,)
-    points = [(0.0, float(first))]
-    for time, total in _grown(steps, first):
-        rolling.sample(time, (total,))
-        points.append((time, float(total)))
-        expected = total - _line(points, max(0.0, time - span_s))
-        assert rolling.grown(span_s)[0] == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
 @given(STEPS, st.floats(0.0, WINDOW_S))
 def test_what_began_within_the_window_is_rated_over_the_whole_window(
     steps: list[tuple[float, int]], age_s: float
@@ -117,9 +103,9 @@ def test_however_often_is_sampled_few_samples_are_kept(gap: float, count: int) -
 def test_what_comes_at_the_instant_of_a_sample_counts_with_the_next_one() -> None:
     rolling = RollingRates(WINDOW_S, 0.0, (0,))
     rolling.sample(0.0, (5,))
-    assert rolling.grown(10.0) == (0.0,)
+    assert rolling.rates() == (0.0,)
     rolling.sample(10.0, (20,))
-    assert rolling.grown(10.0) == (20.0,)
+    assert rolling.rates() == (2.0,)
 
 
 def test_what_rests_has_a_rate_of_exactly_nothing_and_two_samples() -> None:

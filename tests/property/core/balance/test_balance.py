@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import repeat
 
 from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
@@ -251,7 +252,7 @@ def test_a_choice_is_among_those_whom_no_filter_removes(
 ) -> None:
     terms = Terms(namespace, settings, policies, {"b1:80": 2, "b2:80": 1})
     left = filtered(offered, terms)
-    found = choose(left, terms, lambda best: best[draw % len(best)], turn)
+    found = choose(left, terms, lambda best: best[draw % len(best)], repeat(turn))
     kept = {each.broker for each in left.kept}
     removed = {broker for broker, _ in left.removed}
     assert kept | removed == {each.broker for each in offered}
@@ -279,7 +280,7 @@ def test_who_is_chosen_for_little_load_has_it(levels: list[int], percent: int, d
     ]
     settings = BalanceSettings(average_resource_usage_difference_threshold_percentage=percent)
     terms = Terms("t/n", settings, NO_POLICIES)
-    found = choose(filtered(offered, terms), terms, lambda best: best[draw % len(best)])
+    found = choose(filtered(offered, terms), terms, lambda best: best[draw % len(best)], repeat(0))
     load = dict(found.considered)[found.broker]
     mean = math.fsum(level / 100 for level in levels) / len(levels)
     assert load is not None
@@ -319,7 +320,7 @@ _UNSOUND = st.sampled_from((0.0, 0.0, 0.0, math.nan))  # a load may be, though i
 
 
 def _reports(amounts: st.SearchStrategy[float], least: int) -> st.SearchStrategy[list[BundleLoad]]:
-    loads = st.builds(BundleLoad, msg_throughput_in=amounts, lookups=_UNSOUND)
+    loads = st.builds(BundleLoad, msg_throughput_in=amounts, msg_rate_in=_UNSOUND)
     return st.lists(loads, min_size=least, max_size=6)
 
 

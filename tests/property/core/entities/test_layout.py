@@ -8,8 +8,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.client import Segment
 from anabranch.core.entities.layout import SegmentLayout
-from anabranch.core.entities.segment import BUCKETS_MAX, RING16_END, SegmentInfo, tile
+from anabranch.core.entities.segment import (
+    BUCKETS_MAX,
+    RING16_END,
+    SegmentInfo,
+    parents_of,
+    stretches,
+    tile,
+)
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import bucket_of, bucket_starts
 from support.still_watch import layout_of
@@ -29,7 +37,11 @@ def changed(layout: SegmentLayout, rng: random.Random) -> SegmentLayout | None:
         if what < 0.7 and len(active) > 1:
             pair = (active[place - 1], active[place])
             return layout.merge_segments(*rng.choice((pair, pair[::-1], (first, active[place]))))
-        if what < 0.8:
+        if what < 0.76:
+            count = rng.choice((1, 2, 3, 5, 8, len(active)))
+            prepared = layout.prepare_segments(count, rng.choice((None, None, 1, 4)), now_ms=9)
+            return None if prepared is layout else prepared
+        if what < 0.82:
             return layout.rebucket_segment(active[place], rng.choice((1, 2, 3, 8, BUCKETS_MAX)))
         return layout.prune_segment(first)
     except InvalidInputError:
@@ -80,12 +92,40 @@ def test_new_segments_cover_exactly_what_was_sealed_for_them(run: Run) -> None:
         left = {part.segment_id for part in after.active}
         gone = [part for part in before.active if part.segment_id not in left]
         if born:
-            assert tile(born, min(p.start for p in gone), max(p.end for p in gone))
-            assert {each for part in born for each in part.parent_ids} == {
-                part.segment_id for part in gone
-            }
+            assert stretches(born) == stretches(gone) is not None
+            assert set(parents_of(born)) == {part.segment_id for part in gone}
+            for part in born:
+                above = [each.segment_id for each in gone if overlap(each, part)]
+                assert sorted(part.parent_ids) == sorted(above)
         else:
             assert not gone
+
+
+@given(runs(), st.integers(1, 70), st.sampled_from((None, 1, 3)))
+def test_any_layout_is_prepared_to_any_number_of_equal_segments_at_once(
+    run: Run, count: int, buckets: int | None
+) -> None:
+    before = run[-1]
+    after = before.prepare_segments(count, buckets)
+    born = after.prepare_children(count, buckets)
+    assert born == (), "nothing is left to do"
+    assert [part.range for part in after.active] == [
+        part.range for part in SegmentLayout.initial(count).active
+    ]
+    assert buckets is None or {part.buckets for part in after.active} == {buckets}
+    new = [part.segment_id for part in after.active if part.segment_id not in before.segments]
+    assert new == list(range(before.next_segment_id, after.next_segment_id))
+    assert after.epoch == before.epoch + bool(new)
+    for each in new:
+        part = after.segments[each]
+        assert part.parent_ids == tuple(
+            sorted(up.segment_id for up in before.active if overlap(up, part))
+        )
+        assert not any(after.segments[up].is_active for up in part.parent_ids)
+
+
+def overlap(one: SegmentInfo, other: SegmentInfo) -> bool:
+    return one.start in other or other.start in one
 
 
 @given(runs())
@@ -96,6 +136,18 @@ def test_ids_are_never_used_again(run: Run) -> None:
             first = born.setdefault(part.segment_id, part)
             kept = (part.start, part.end, part.buckets, part.created_at_epoch)
             assert kept == (first.start, first.end, first.buckets, first.created_at_epoch)
+
+
+@given(runs(), st.integers(1, 9), st.integers(0, RING16_END))
+def test_a_hash_has_the_child_under_way_that_covers_it_or_none(
+    run: Run, count: int, hash16: int
+) -> None:
+    children = run[-1].prepare_children(count)
+    coming = tuple(Segment(part, "") for part in reversed(children))
+    seen = layout_of(run[-1], children=coming)
+    covering = [part.segment_id for part in children if hash16 in part]
+    found = seen.child_at(hash16)
+    assert covering == ([found.segment_id] if found else [])
 
 
 @given(runs(), st.integers(0, RING16_END))
@@ -175,5 +227,6 @@ def test_the_random_operations_are_of_every_kind() -> None:
             parents = {after.segments[each].parent_ids for each in born}
             seen.add((len(born), *(len(ids) for ids in parents)))
             layout = after
-    assert seen == {(2, 1), (1, 2), (1, 1), (0,)}  # split, merge, rebucket, prune
+    assert seen >= {(2, 1), (1, 2), (1, 1), (0,)}  # split, merge, rebucket, prune
+    assert any(born > 2 and max(parents) > 1 for born, *parents in seen if parents)  # prepare
     assert refused

@@ -142,7 +142,8 @@ def continues(before: Entity | None, after: Entity | None, offset: int) -> None:
     named |= SettingOverride | Permission
     if isinstance(before, Subscription) and isinstance(after, Subscription):
         # A prune takes back what was said of the pruned; it is not a change of the subscription.
-        pruned = set(after.drained) < set(before.drained)
+        begins_anew = after.created_offset != before.created_offset
+        pruned = set(after.drained) < set(before.drained) and not begins_anew
         assert after.version == before.version + (not pruned)
     elif before is None and (unit_born or isinstance(after, named)):
         assert after is not None

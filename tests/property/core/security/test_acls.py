@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.entities.permission import Permission
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.state import IndexedState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.security.acls import (
     Acl,
     AclResource,
@@ -18,9 +20,8 @@ from anabranch.core.security.acls import (
     wanted_acls,
 )
 from anabranch.core.security.actions import Action, Need, Right
-from anabranch.core.security.authorize import Judgement, authorize
+from anabranch.core.security.authorize import Grants, Judgement, authorize
 from anabranch.core.security.changes import FoldedGrants
-from anabranch.core.security.grants import Grants
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
@@ -35,13 +36,13 @@ BASE = (
 )
 
 
-def may(state: IndexedState, role: str, action: Action, topic: str) -> bool:
+def may(state: MemoryReplica, role: str, action: Action, topic: str) -> bool:
     need = Need(Right.GRANTED, frozenset((action,)))
     grants = Grants(FoldedGrants(state))
     return authorize(grants, Principal(role), need, topic_resource(topic)) is Judgement.ALLOWED
 
 
-def topics_of(state: IndexedState) -> list[str]:
+def topics_of(state: MemoryReplica) -> list[str]:
     return [name for name in kafka_rules.TOPICS if state.topic(name) is not None]
 
 
@@ -49,7 +50,7 @@ def topics_of(state: IndexedState) -> list[str]:
 def test_a_role_may_on_kafka_what_it_may_here_and_nothing_else(
     taken: list[tuple[str, int]],
 ) -> None:
-    state = IndexedState()
+    state = MemoryReplica()
     list(kafka_rules.played(state, (*BASE, *taken)))
     acls = wanted_acls(state, kafka_rules.PREFIX, MAPPING).acls
     for name in topics_of(state):
@@ -112,6 +113,33 @@ def test_the_difference_leads_there_at_once_and_touches_nobody_else(
     assert not {*change.missing, *gone} - wanted - found
 
 
+patterns = st.sampled_from(("ada", "bob", "a*", "*b", "*", "*d*", "b.b", "[ab]*", "A*"))
+
+
+@given(kafka_rules.steps, st.frozensets(rules), st.frozensets(patterns))
+def test_rules_of_roles_with_another_owner_are_neither_made_nor_taken_away(
+    taken: list[tuple[str, int]], found: frozenset[Acl], elsewhere: frozenset[str]
+) -> None:
+    """As `fnmatch` understands the same patterns, without its other signs."""
+    state = MemoryReplica()
+    list(kafka_rules.played(state, (*BASE, *taken)))
+    every = wanted_acls(state, kafka_rules.PREFIX, MAPPING)
+    mapping = PrincipalMapping("User:{role}", elsewhere=tuple(elsewhere))
+
+    def is_theirs(acl: Acl) -> bool:
+        kind, _, role = acl.principal.partition(":")
+        alike = (each.replace("[", "[[]") for each in elsewhere)
+        return kind == "User" and any(fnmatchcase(role, each) for each in alike)
+
+    wanted = wanted_acls(state, kafka_rules.PREFIX, mapping)
+    assert wanted.acls == {each for each in every.acls if not is_theirs(each)}
+    change = difference(wanted.acls, found, kafka_rules.PREFIX, mapping)
+    assert not [each for each in (*change.missing, *change.surplus) if is_theirs(each)]
+    # All the rest is put right as ever.
+    whole = difference(every.acls, found, kafka_rules.PREFIX, MAPPING)
+    assert change.surplus == tuple(each for each in whole.surplus if not is_theirs(each))
+
+
 @pytest.mark.parametrize("template", ["", "{role}", "User:", "User:ada", "User:{role}{role}"])
 def test_a_template_that_names_no_principal_is_refused(template: str) -> None:
     with pytest.raises(InvalidInputError, match="names no principal"):
@@ -119,7 +147,7 @@ def test_a_template_that_names_no_principal_is_refused(template: str) -> None:
 
 
 def test_roles_without_a_principal_are_named_and_proxies_left_out() -> None:
-    state = IndexedState()
+    state = MemoryReplica()
     list(kafka_rules.played(state, BASE))
     words = ("consume", "produce")
     state.apply(
@@ -145,7 +173,7 @@ def test_a_role_that_would_be_everybody_on_kafka_is_refused() -> None:
             MAPPING.principal(role)
     named = PrincipalMapping("User:CN={role},O=acme")
     assert named.principal("*") == "User:CN=*,O=acme"
-    assert named.may_be("User:CN=ada,O=acme")
-    assert not named.may_be("User:CN=,O=acme")
+    assert named.may_own("User:CN=ada,O=acme")
+    assert not named.may_own("User:CN=,O=acme")
     assert PrincipalMapping("User:urn:{role}").principal("*") == MAPPING.principal("urn:*")
-    assert not named.may_be("User:CN=ada,O=other")
+    assert not named.may_own("User:CN=ada,O=other")

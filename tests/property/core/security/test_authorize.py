@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch.core.security import actions
 from anabranch.core.security.actions import Action, Need, Right
-from anabranch.core.security.authorize import Judgement, authorize
-from anabranch.core.security.grants import Grants
+from anabranch.core.security.authorize import Grants, Judgement, authorize
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import (
     CLUSTER,

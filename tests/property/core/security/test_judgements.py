@@ -19,9 +19,8 @@ from anabranch.core.log.records import (
     TenantChange,
 )
 from anabranch.core.security.actions import CONSUMING, SUPERUSER, TENANT_ADMIN, VIEWING
-from anabranch.core.security.authorize import authorize
+from anabranch.core.security.authorize import Grants, authorize
 from anabranch.core.security.changes import FoldedGrants
-from anabranch.core.security.grants import Grants
 from anabranch.core.security.judgements import KEPT_MAX, Judgements
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import scope_resource, topic_resource

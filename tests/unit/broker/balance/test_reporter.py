@@ -48,7 +48,7 @@ class Desk:
             1.0,
         )
 
-    async def _measured(self, elapsed_s: float) -> dict[str, BundleLoad]:
+    async def _measured(self) -> dict[str, BundleLoad]:
         return self.bundles
 
     @property
@@ -58,7 +58,7 @@ class Desk:
 
     def record(self, **fields: Any) -> BrokerLoadRecord:
         """A load that another broker could report now."""
-        now_ms = self.node.runtime.log_ms
+        now_ms = self.node.runtime.core.log_ms
         load = BrokerLoadData(updated_at_ms=now_ms, reported_at_ms=now_ms)
         return broker_load_record(msgspec.structs.replace(load, **fields))
 
@@ -159,7 +159,7 @@ async def test_what_the_leader_has_taken_away_is_told_again() -> None:
 
         desk.bundles = {bundle: BundleLoad(100.0, 100.0, 1e6, 1e6)}
         assert await rounds() == (1, 1)
-        desk.node.runtime.log_ms += 20_000
+        desk.node.runtime.core.log_ms += 20_000
         assert await rounds() == (1, 1), "everybody knows it"
         desk.board.take([(desk.node.id, None)])  # as while this node's session is over
         desk.board.take_top([(desk.node.id, None)])
@@ -193,7 +193,7 @@ async def test_a_node_out_of_touch_with_the_log_tells_nothing() -> None:
 async def test_a_load_that_cannot_be_meant_is_counted_and_not_taken_in() -> None:
     async with reporting() as (cluster, desk):
         other = next(n.id for n in cluster.nodes if n is not desk.node)
-        ahead = desk.node.runtime.log_ms + 3_600_000
+        ahead = desk.node.runtime.core.log_ms + 3_600_000
         desk.board.take([(other, desk.record(updated_at_ms=ahead))])
         assert desk.board.of(other) is None
         assert len(desk.board) == 0
@@ -210,7 +210,7 @@ async def test_a_load_that_cannot_be_meant_is_counted_and_not_taken_in() -> None
 async def test_what_is_out_of_date_does_not_count_and_the_leader_takes_it_away() -> None:
     async with reporting() as (cluster, desk):
         other = next(n.id for n in cluster.nodes if n is not desk.node)
-        old_ms = desk.node.runtime.log_ms - 1_800_001 - 10_000
+        old_ms = desk.node.runtime.core.log_ms - 1_800_001 - 10_000
         desk.board.take([(other, desk.record(updated_at_ms=old_ms))])
         assert desk.board.of(other) is None
         desk.board.take_top([(other, top_bundles_record(TopBundlesLoadData((), old_ms)))])

@@ -135,7 +135,7 @@ async def test_an_installed_strategy_decides_and_one_that_cannot_is_named(
             for each in scene.nodes:
                 tell(each.node, loads, {scene.hot.node.id: bundles})
             await until(lambda: len(scene.of_hot()) < BUNDLES)
-            scene.hot.bundles = {scene.of_hot()[0]: BundleLoad(topics=2, lookups=2_000)}
+            scene.hot.bundles = {scene.of_hot()[0]: BundleLoad(topics=2, consumers=500)}
             await until(lambda: bool(scene.moves(Cause.SESSIONS)))
         rules = {
             what: {

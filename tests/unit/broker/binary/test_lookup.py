@@ -11,9 +11,8 @@ from typing import Any, Final
 import pytest
 from google.protobuf.message import Message
 
-from anabranch.broker.binary.handlers import code_of, lookups, open_sessions
-from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.errors import NotFoundError, StartError, UnavailableError
+from anabranch.broker.binary.sessions import lookups, open_sessions, sessions
+from anabranch.broker.errors import NotFoundError, StartError, UnavailableError, code_of
 from anabranch.broker.load.traffic import TrafficGrowth
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
@@ -145,7 +144,7 @@ class Desk:
 async def desk_of_topic() -> AsyncIterator[Desk]:
     async with one_node() as node:
         await node.operations.topics.create(NAME, 2, {})
-        await node.operations.topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
+        await node.operations.topics.subscriptions.create(NAME, "billing", SubscriptionKind.STREAM)
         topic = node.operations.topics.topic(NAME)
         async with (
             serving(sessions(node.operations, node.settings)) as server,

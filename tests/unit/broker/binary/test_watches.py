@@ -174,7 +174,7 @@ async def test_a_watch_of_a_wide_layout_sees_the_newest_and_never_goes_back() ->
             assert sum(part.state == pb.SegmentState.SEALED for part in ends.segments) == 2
 
 
-async def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others_go_on() -> None:
+async def test_one_watch_too_many_is_refused_and_the_others_go_on() -> None:
     async with one_node() as node:
         await node.operations.topics.create(NAME, 1, {})
         limits = ConnectionLimits(account=AccountLimits(watches=4))
@@ -187,7 +187,7 @@ async def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others
             await client.got(13)
             (refused,) = [each for each in client.updates[10:] if each.HasField("error")]
             assert (refused.session_id, refused.error) == (3, pb.TooManyRequests)
-            assert "half of them are of your address" in refused.message
+            assert "half of them of your address" in refused.message
             client.connection.send(pb.CommandScalableTopicClose(session_id=1))
             client.watch_layout(FULL, session=3)
             assert (await client.got(14)).dag.segments

@@ -10,7 +10,7 @@ _NAMES = [f"public/default/orders-{number}" for number in range(8)]
 
 
 def _owned(node: MemoryNode) -> set[str]:
-    return set(node.operations.topics.access.service.scaling.owned())
+    return set(node.operations.topics.owned.names())
 
 
 def _are_right(cluster: MemoryCluster) -> bool:

@@ -17,19 +17,8 @@ from anabranch.broker.http.app import create_api
 from anabranch.broker.http.routing import Place
 from support.binary import one_node
 from support.circles import nothing_left_in_a_circle
+from support.http import PLACES
 
-PLACES: Final = {
-    "tenant": "public",
-    "namespace": "default",
-    "cluster": "standalone",
-    "role": "ada",
-    "bundle": "0x00000000_0xffffffff",
-    "policy": "p",
-    "domain": "d",
-    "topic": "t",
-    "subscription": "s",
-    "descriptor": "0000-ffff-0",
-}
 ANSWER_BYTES_MAX: Final = 4_096
 SIZE: Final = (1 << 20) - 100
 JSON: Final = {"Content-Type": "application/json"}
@@ -59,7 +48,7 @@ async def test_no_body_is_answered_at_length_or_kept() -> None:
                 for route in api.routes:
                     bodies = [each for each in route.parameters if each.place is Place.BODY]
                     names = [name for each in bodies for name in _fields(each.kind)]
-                    place = re.sub(r"{(\w+)}", lambda name: PLACES.get(name[1], "1"), route.path)
+                    place = re.sub(r"{(\w+)}", lambda name: PLACES[name[1]], route.path)
                     worst = (0.0, 0, b"")
                     for body in hostile(names) if bodies else ():
                         began = thread_time()

@@ -143,7 +143,6 @@ async def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
                 report(node, 1_000 * number, subscription)
             await world.round(reporter, came=1_000)
         load = there(world.of())
-        assert load.estimated == (False, False)
         assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * 500)
         assert load.bytes_rate_out == pytest.approx(load.msg_rate_out * 500)
         assert load.msg_rate_out > 1.5 * load.msg_rate_in
@@ -166,14 +165,14 @@ async def test_forged_reports_of_reading_give_an_empty_topic_no_load() -> None:
 
 async def subscribed(node: MemoryNode, *subscriptions: str) -> None:
     for each in subscriptions:
-        await node.operations.topics.consumers.create(TOPIC, each, SubscriptionKind.STREAM)
+        await node.operations.topics.subscriptions.create(TOPIC, each, SubscriptionKind.STREAM)
 
 
 async def test_the_loads_of_what_is_no_more_are_taken_away() -> None:
     """Of a sealed segment, of a deleted topic, and old ones of a namespace that is gone."""
 
     async with reported() as (world, node, reporter):
-        load, log_ms = LoadRecord(1.0, 1.0, 1.0, 1.0, False, False), node.runtime.log_ms
+        load, log_ms = LoadRecord(1.0, 1.0, 1.0, 1.0), node.runtime.core.log_ms
         old, new = SegmentKey("public/gone/orders", 7, 0), SegmentKey("public/gone/orders", 8, 0)
         world.table.take([(old, load.at(log_ms - 61_000)), (new, load.at(log_ms + 60_000))])
         await world.round(reporter)
@@ -192,7 +191,7 @@ async def test_a_client_that_reports_before_the_loads_are_read_changes_no_rate()
     async with reported() as (world, node, reporter):
         topic = node.operations.topics.topic(TOPIC)
         report(node, 5)
-        written = SegmentLoad(100.0, 30_000.0, 0.0, 0.0, 1, bytes_rate_in_estimated=True)
+        written = SegmentLoad(100.0, 30_000.0, 0.0, 0.0, 1)
         world.table.take([(SegmentKey(TOPIC, topic.incarnation, 0), written)])
         for _ in range(20):
             await world.round(reporter, came=1_000)

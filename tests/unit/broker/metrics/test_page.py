@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,8 @@ from starlette.types import Message
 
 from anabranch.broker.metrics import page
 from anabranch.broker.metrics.page import MetricsPage, parts_of
-from anabranch.broker.topics.metrics import AutoScaleMetrics, TopicMetrics
+from anabranch.broker.topics.controllers.decisions import ScaleDecisions
+from anabranch.broker.topics.metrics import TopicMetrics
 from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.fold.replica import MemoryReplica
@@ -110,11 +113,17 @@ class AllTheSame(MemoryReplica):
 
 
 def _of_topics() -> CollectorRegistry:
-    view, registry = AllTheSame(), CollectorRegistry()
-    scaling = AutoScaleMetrics("b1:8080", lambda: view, list)
-    scaling.owned = lambda: NAMES
-    registry.register(scaling)
-    registry.register(TopicMetrics(lambda: view, lambda *_: {}, list, lambda: NAMES, {}, {}, dict))
+    registry = CollectorRegistry()
+    service: Any = SimpleNamespace(
+        runtime=SimpleNamespace(view=AllTheSame()),
+        scaling=ScaleDecisions("b1:8080"),
+        load=lambda *_: {},
+        controllers=list,
+    )
+    owned: Any = SimpleNamespace(names=lambda: NAMES)
+    surveys: Any = SimpleNamespace(seen={}, expiry=SimpleNamespace(soon={}))
+    consumers: Any = SimpleNamespace(dead_letters_waiting=dict)
+    registry.register(TopicMetrics(service, owned, surveys, consumers))
     return registry
 
 

@@ -31,7 +31,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.server.server import WireServer
 from support.binary import subscribe
 from support.circles import nothing_left_in_a_circle
-from support.http import PATIENT
+from support.http import PATIENT, PLACES
 from support.memory_cluster import MemoryNode, MemoryView, memory_cluster
 from support.secured import ROOT, tokens_alone
 from support.tokens import token
@@ -59,26 +59,12 @@ SPOKEN_FOR: Final = (
     *("", ROOT, "boss", "stranger", GATE, LESSER_GATE),
     *("home-consume", "topic-view"),
 )
-VALUES: Final = {
-    "domain": "persistent",
+VALUES: Final = PLACES | {
     "tenant": "acme",
     "namespace": "shop",
     "topic": "orders",
-    "cluster": "standalone",
-    "broker": "b1:8080",
-    "subscription": "billing",
-    "descriptor": "0000-ffff-0",
-    "bundle": "0x00000000_0xffffffff",
     "setting": "logLevel",
     "value": "info",
-    "role": "nobody",
-    "group": "racks",
-    "policy": "none",
-    "brokerId": "1",
-    "segmentId": "9",
-    "segmentId1": "9",
-    "segmentId2": "8",
-    "producerId": "7",
 }
 ALL: Final = frozenset(WORDS)
 
@@ -129,13 +115,13 @@ def _of_namespace(method: str, path: str) -> tuple[str, frozenset[str]]:
 
 
 def _of_topic(method: str, path: str) -> frozenset[str]:
-    if path.endswith("/permissions"):
+    if path.endswith(("/permissions", "/adopt")):
         return frozenset({"admin"})
     if method == "GET":
         return ALL
     if "/subscriptions/" in path:
         return frozenset({"consume"})
-    if re.search(r"/(split|merge|rebucket|relocate)/|/autoScalePolicy$", path):
+    if re.search(r"/(split|merge|rebucket)/|/(prepare|autoScalePolicy)$", path):
         return frozenset({"scale"})
     return frozenset({"admin"})
 

@@ -15,23 +15,13 @@ from click.testing import CliRunner
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.http.app import create_api
 from anabranch.cli.main import cli
-from anabranch.core.security.actions import Right
-from anabranch.core.security.resources import ResourceLevel
-from anabranch.core.security.table import REST, WIRE, resource_of
+from anabranch.core.security.table import REST, WIRE
 from anabranch.wire.commands import name_of
 from anabranch.wire.server.server import Peer, Routes
 from support.answering import Answer, node
 from support.commands import every
 from support.proxied import proxied
 from support.wire import connected, serving
-
-PARAMETER: Final = re.compile(r"\{([A-Za-z0-9]+)\}")
-NAMED: Final = {
-    ResourceLevel.CLUSTER: (),
-    ResourceLevel.TENANT: ("tenant",),
-    ResourceLevel.NAMESPACE: ("tenant", "namespace"),
-    ResourceLevel.TOPIC: ("tenant", "namespace", "topic"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -77,21 +67,6 @@ LEAVES: Final[dict[str, Any]] = {
     for name, command in every(cli)
     if not isinstance(command, click.Group) or (name and command.invoke_without_command)
 }
-
-
-def test_a_row_s_resource_is_named_by_its_path() -> None:
-    for route, rule in REST.items():
-        names = PARAMETER.findall(route)
-        assert set(NAMED[rule.level]) <= set(names), route
-        if rule.need.right in (Right.GRANTED, Right.TENANT_ADMIN):
-            assert rule.level is not ResourceLevel.CLUSTER, route
-        known = {name: name for name in names}
-        assert str(resource_of(rule, known)) == "/".join(NAMED[rule.level]) or (
-            rule.level is ResourceLevel.CLUSTER
-        )
-    for rule in WIRE.values():
-        assert rule.need.right in (Right.ANYONE, Right.GRANTED)
-        assert (rule.level is ResourceLevel.CLUSTER) is (rule.need.right is Right.ANYONE)
 
 
 def example(name: str) -> list[str]:

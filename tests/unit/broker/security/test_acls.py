@@ -6,14 +6,16 @@ With a real Kafka: tests/integration/test_kafka_acls.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from anabranch.broker.security.acls import AclReconciler
+from anabranch.core.log.outcome import Folded
 from anabranch.core.names import Namespace
 from anabranch.core.security.acls import Acl, AclResource, PrincipalMapping
 from support.memory_acls import MemoryAcls
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.waiting import WAIT_S
 
 HOME = Namespace("public/default")
 PREFIX = "anabranch."
@@ -155,6 +157,20 @@ async def test_the_next_leader_asks_kafka_itself_and_finishes_what_was_begun() -
         now.kafka.is_away = False
         await now.has(WRITE)
         assert now.leader is not first
+
+
+async def test_it_ends_when_it_is_told_to_also_if_a_change_comes_in_that_moment() -> None:
+    async with scene() as now:
+        await now.has()
+        task = now.tasks[now.leader.id]
+
+        def end(_folded: Sequence[Folded]) -> None:
+            task.cancel()
+
+        now.leader.runtime.listeners.append(end)
+        await now.grant("produce")
+        await asyncio.wait([task], timeout=WAIT_S)
+        assert task.cancelled()
 
 
 async def test_a_role_that_kafka_cannot_be_told_is_a_concern() -> None:

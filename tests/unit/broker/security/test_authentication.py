@@ -15,16 +15,18 @@ from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.credentials import Credentials, RefusalReason
 from anabranch.broker.security.node import node_security
 from anabranch.broker.settings import load_settings
+from anabranch.broker.settings.ports import PortFields
 from anabranch.core.fold.replica import MemoryReplica
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
+from anabranch.wire.connection import ConnectionLimits
 from support.authority import Authority
 from support.secured import SecuredNode, answer_to, bearer, secured_node, tokens_alone
 from support.tls_port import tls_port
 from support.tokens import SECRET, token
 from support.waiting import until
-from support.wire import Raw, error_of
+from support.wire import Raw
 
 LIST = "/admin/v2/brokers"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
@@ -157,8 +159,11 @@ async def test_a_connection_is_asked_again_when_its_token_expires(tmp_path: Path
                 assert await client.answer() is None
 
 
-async def test_a_connection_that_does_not_or_cannot_answer_is_closed(tmp_path: Path) -> None:
-    async with secured_node(**tokens_alone(tmp_path, brokerHandshakeTimeoutMillis=200)) as node:
+async def test_a_connection_that_does_not_or_cannot_answer_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PortFields, "wire_limits", ConnectionLimits(handshake_s_max=0.2))
+    async with secured_node(**tokens_alone(tmp_path)) as node:
         async with short_lived(node, 1) as client:
             assert (await client.told()).type == BaseCommand.AUTH_CHALLENGE
             assert "nothing was shown anew within 0.2 s" in await turned_away(client)
@@ -234,48 +239,6 @@ def test_a_node_that_anybody_can_reach_says_what_they_may_do(tmp_path: Path) -> 
         told = [line["why"] for line in logged if line["event"] == "security.open"]
         assert len(told) == bool(said)
         assert all(line.endswith(said) for line in told)
-
-
-# --- what one role may use up of a node, by both ports, from wherever it comes --------------------
-
-
-ASKED = pb.CommandLookupTopic(topic="persistent://public/default/orders", request_id=1)
-
-
-async def test_a_role_that_asks_too_often_is_told_when_to_try_again(tmp_path: Path) -> None:
-    async with secured_node(**tokens_alone(tmp_path, maxRequestsPerSecondPerPrincipal=5)) as node:
-        ada, bob = bearer("ada"), bearer("bob")
-        with capture_logs() as logged:
-            found = [await node.ask("GET", LIST, ada) for _ in range(8)]
-        codes = [answer.status_code for answer in found]
-        assert codes[:5] == [200] * 5
-        assert 429 in codes
-        late = next(answer for answer in found if answer.status_code == 429)
-        assert late.headers["Retry-After"] == "1"
-        assert "maxRequestsPerSecondPerPrincipal" in late.text
-        lines = [line for line in logged if line["event"] == "authorization.refused"]
-        assert [(line["principal"], line["reason"]) for line in lines] == [("ada", "rate")]
-        assert node.security.guard.refused["rate"] == codes.count(429)
-        # Others, and whoever wants to know whether the node is there, are served.
-        assert (await node.ask("GET", LIST, bob)).status_code == 200
-        for _ in range(10):
-            assert (await node.ask("GET", "/livez")).status_code == 200
-
-
-async def test_both_ports_count_together_and_open_things_can_be_closed(tmp_path: Path) -> None:
-    async with (
-        secured_node(**tokens_alone(tmp_path, maxRequestsPerSecondPerPrincipal=5)) as node,
-        node.connect("token", token("ada").encode()) as client,
-    ):
-        await client.welcomed()
-        codes = [error_of(await answer_to(client, ASKED)) for _ in range(4)]
-        codes += [-1 if (await node.ask("GET", LOOKUP, bearer("ada"))).is_success else 429]
-        codes += [error_of(await answer_to(client, ASKED)) for _ in range(4)]
-        refused = [each for each in codes if each != -1]
-        assert set(refused) <= {ServerError.TooManyRequests, 429}
-        assert refused
-        closed = await answer_to(client, pb.CommandWatchTopicListClose(request_id=9, watcher_id=9))
-        assert closed.type == BaseCommand.SUCCESS
 
 
 # --- what the authenticator remembers of what was shown, and of whom ------------------------------

@@ -21,7 +21,7 @@ from anabranch.broker.settings import SettingsError, load_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.framing import encode_frame
-from anabranch.wire.placed_reads import SCRATCH_BYTES
+from anabranch.wire.shared_reads import SCRATCH_BYTES
 from support.authority import Authority, Issued, tls_settings
 from support.tls_port import counted, tls_port
 from support.waiting import WAIT_S, until

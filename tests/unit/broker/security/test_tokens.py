@@ -287,7 +287,7 @@ async def test_a_set_at_a_url_is_fetched_again_for_a_name_that_is_new_but_not_fo
 
     with answering.node(answer) as url:
         now = [100.0]
-        source = KeySetUrl(url, None, 300.0, 1_000.0, lambda: now[0])
+        source = KeySetUrl(url, 300.0, 1_000.0, lambda: now[0])
         by = TokenProvider([source], TokenRules())
         old = credentials.Credentials("token", token("a", RSA_KEY, "RS256", kid="one").encode())
         new = credentials.Credentials("token", token("b", EC_KEY, "ES256", kid="two").encode())
@@ -303,7 +303,7 @@ async def test_a_set_at_a_url_is_fetched_again_for_a_name_that_is_new_but_not_fo
 
 @pytest.mark.parametrize("url", ["https://keys..example.com/ü", "https://xn--/keys"])
 async def test_a_url_of_no_host_there_can_be_is_told_of_and_tried_again(url: str) -> None:
-    source = KeySetUrl(url, None, 0.01, 1_000.0)
+    source = KeySetUrl(url, 0.01, 1_000.0)
     with capture_logs() as logged:
         following = asyncio.create_task(source.follow())
         await until(lambda: len(logged) > 1)
@@ -321,7 +321,7 @@ async def test_while_a_url_is_down_the_keys_it_had_go_on_until_their_time_is_ove
 
     with answering.node(answer) as url:
         now = [100.0]
-        source = KeySetUrl(url, None, 300.0, 1_000.0, lambda: now[0])
+        source = KeySetUrl(url, 300.0, 1_000.0, lambda: now[0])
         by = TokenProvider([source], TokenRules())
         shown = credentials.Credentials("token", token("a", RSA_KEY, "RS256", kid="one").encode())
         assert (await by.verify(shown)).role == "a"

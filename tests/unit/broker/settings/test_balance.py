@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from anabranch.broker.settings import Settings, SettingsError, load_settings
-from anabranch.broker.settings.changes import Changes, changes_of
 from anabranch.broker.settings.environment import variable_of
+from anabranch.broker.settings.fields import Changes
 from anabranch.core.autoscale import policy
 from anabranch.core.balance import settings as balance
 from anabranch.core.balance.settings import BalanceSettings
@@ -48,9 +48,9 @@ def test_what_is_beyond_a_bound_that_core_declares_is_refused_by_name(
 
 
 def test_what_nodes_read_once_is_not_overridden_while_they_run() -> None:
-    fields = Settings.model_fields
-    assert changes_of(fields["loadBalancerOverrideBrokerNicSpeedGbps"]) is Changes.AT_START
-    assert changes_of(fields["loadBalancerEnabled"]) is Changes.AT_RUN_TIME
+    fields = Settings.fields
+    assert fields["loadBalancerOverrideBrokerNicSpeedGbps"].changes is Changes.AT_START
+    assert fields["loadBalancerEnabled"].changes is Changes.AT_RUN_TIME
 
 
 def test_the_environment_takes_words_of_capitals_for_one() -> None:

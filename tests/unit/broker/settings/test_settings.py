@@ -89,3 +89,24 @@ def test_clients_are_sent_to_the_binary_port_once_it_is_known() -> None:
     assert settings.node_settings().service_url == "pulsar://b1:6650"
     any_free = load_settings(None, {}, {"advertisedAddress": "b1", "brokerServicePort": 0})
     assert any_free.node_settings().service_url == ""
+
+
+def test_kafkas_own_names_in_the_environment_are_no_settings(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=SSL://k-1:9093,k-2:9093\n")
+    environment = {
+        "ANABRANCH_KAFKA_PROPERTIES_FILE": str(file),
+        "ANABRANCH_KAFKA_SASL_PASSWORD": "x",
+        "ANABRANCH_KAFKA_ACLS_PRINCIPAL": "User:x-{role}",
+    }
+    settings = load_settings(None, environment, {})
+    assert settings.bootstrap_servers == "k-1:9093,k-2:9093"
+    assert settings.kafka_acls_principal == "User:x-{role}"
+    named = load_settings(None, environment, {"bootstrapServers": "k-3:9092"})
+    assert named.bootstrap_servers == "k-3:9092"
+    told = {**environment, "ANABRANCH_KAFKA_BOOTSTRAP_SERVERS": "k-4:9092"}
+    assert load_settings(None, told, {}).bootstrap_servers == "k-4:9092"
+    with pytest.raises(SettingsError, match="ANABRANCH_KAFKA_SALS_PASSWORD"):
+        load_settings(None, {"ANABRANCH_KAFKA_SALS_PASSWORD": "x"}, {})
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings(None, {}, {"kafkaPropertiesFile": tmp_path / "absent"})

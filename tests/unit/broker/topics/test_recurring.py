@@ -20,14 +20,14 @@ def _surveys(topics: TopicOperations) -> Any:
 
 
 def _watch(topics: TopicOperations) -> Any:
-    return topics.surveys.watch
+    return topics.position_watch
 
 
 @pytest.mark.parametrize("part", [_looks, _surveys, _watch])
 @pytest.mark.parametrize("stops", [False, True])
 async def test_a_round_that_is_due_is_begun_unless_the_node_stops(part: Any, stops: bool) -> None:
     async with kept_topic() as kept:
-        recurring = part(kept.topics)._recurring
+        recurring = part(kept.topics)
         recurring._now = lambda: kept.node.runtime.now() + 1e6
         if stops:
             await recurring.stop()

@@ -189,8 +189,12 @@ def test_a_wrong_topic_is_named_with_setting_and_remedy(
 
 
 def test_an_old_kafka_is_told_by_its_settings() -> None:
-    with pytest.raises(errors.KafkaTooOldError, match=r"host:9092.*release 3\.9;.*4\.0 or newer"):
-        check_release({"inter.broker.protocol.version": "3.9-IV0"}, "host:9092")
+    spoken = "inter.broker.protocol.version"
+    with pytest.raises(errors.KafkaTooOldError, match=r"host:9092.*release 3\.5;.*3\.6 or newer"):
+        check_release({spoken: "3.5-IV2", "process.roles": "broker"}, "host:9092")
+    with pytest.raises(errors.KafkaTooOldError, match=r"release 3\.9 with ZooKeeper; .*upgrade"):
+        check_release({spoken: "3.9-IV0", "process.roles": ""}, "host:9092")
+    check_release({spoken: "3.10-IV0", "process.roles": "broker"}, "host:9092")
     check_release({"log.dirs": "/data"}, "host:9092")
 
 

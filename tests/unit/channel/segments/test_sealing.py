@@ -12,6 +12,7 @@ from anabranch.channel.errors import KafkaAccessError, SegmentExistsError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments import admin
+from anabranch.channel.segments.seal_settings import seal_in
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
@@ -125,6 +126,20 @@ def test_a_right_that_is_lacking_is_told_at_once(right: str) -> None:
     kafka.refused.add(right)
     with pytest.raises(KafkaAccessError, match="topic a"):
         sealed(kafka)
+
+
+def test_the_leaders_of_all_but_one_topic_are_looked_up_while_they_take_appends() -> None:
+    kafka = SealableKafka(a=[Partition(1, 1)], b=[Partition(2, 2)], c=[Partition(3, 3)])
+    looked_up: list[tuple[str, bool]] = []
+    list_topics = kafka.list_topics
+
+    def noted(topic: str, timeout: float) -> Any:
+        looked_up.append((topic, bool(kafka.topics[topic][0].settings)))
+        return list_topics(topic, timeout)
+
+    kafka.list_topics = noted  # type: ignore[method-assign, assignment]
+    sealed(kafka)
+    assert looked_up[:6] == [*[("b", False)] * 2, *[("c", False)] * 2, *[("a", True)] * 2]
 
 
 def test_the_settings_refuse_every_append_and_store_no_probe() -> None:
@@ -319,3 +334,37 @@ def test_no_request_makes_more_records_than_kafka_takes_and_none_is_left_out(
     records = [sum(10 + topic.partitions for topic in run) for run in runs]
     assert max(records) < KAFKA_RECORDS_MAX
     assert len(runs) <= 1 + sum(records) // 8_000
+
+
+def seal_in_turn(kafka: SealableKafka) -> None:
+    """One sealer seals a and then b."""
+    sealer = kafka.sealer()
+    for name in ("a", "b"):
+        deadline = Deadline(cast(KafkaConnection, kafka), WAIT_S, lambda: None)
+        sealer.seal([SegmentTopic(name, 1)], deadline)
+
+
+@pytest.mark.parametrize("way", ["ignored", "forbidden"])
+def test_a_kafka_that_does_not_keep_the_compression_gets_a_limit_that_no_batch_passes(
+    way: str,
+) -> None:
+    first, second = Partition(3, 3), Partition(1, 1)
+    kafka = SealableKafka(a=[first], b=[second])
+    getattr(kafka, way).add("compression.type")
+    seal_in_turn(kafka)
+    assert {each.settings["max.message.bytes"] for each in (first, second)} == {"1"}
+    assert "compression.type" not in kafka.changes["b"][0], "it was known by then"
+    assert seal_in(first.settings) == {"max.message.bytes": "1"}
+
+
+def test_the_first_seal_alone_is_read_back() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3)], b=[Partition(1, 1)])
+    seal_in_turn(kafka)
+    assert kafka.read_back == ["a"]
+
+
+def test_a_kafka_that_takes_the_seal_and_keeps_nothing_of_it_never_counts_as_sealed() -> None:
+    kafka = SealableKafka(a=[Partition(3, 3)])
+    kafka.ignored |= {"max.message.bytes", "compression.type"}
+    with pytest.raises(TimeoutError, match=r"max\.message\.bytes=78 of topic a back"):
+        sealed(kafka, seconds=0.3)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from anabranch.cli.cluster.balance_history import moves_of
+from anabranch.cli.cluster.balance_history import AutomaticMove, moves_of
 from anabranch.cli.cluster.log import LogLine, sentence
-from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, Record, UnitMove

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from typing import Final
 
 import pytest
 
-_DEADLINE_S: Final = 60.0
+from support.processes import run_python
+
 _COMMAND: Final = """
 import logging, os, signal, sys, time
 from anabranch.cli.spark.jobs import tidy_when_terminated
@@ -27,13 +26,8 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_what_the_bridge_to_spark_logs_of_an_interruption_is_not_shown(how: signal.Signals) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _COMMAND, str(int(how))],
-        capture_output=True,
-        timeout=_DEADLINE_S,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (130, b"")
+    ended = run_python(_COMMAND, str(int(how)))
+    assert (ended.returncode, ended.stderr) == (130, "")
 
 
 _FINALIZED: Final = """
@@ -55,7 +49,5 @@ except KeyboardInterrupt:
 
 
 def test_an_interruption_that_comes_in_a_finalizer_is_not_lost() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _FINALIZED], capture_output=True, text=True, timeout=50, check=False
-    )
+    ended = run_python(_FINALIZED)
     assert (ended.stdout, ended.stderr) == ("interrupted\n", "")

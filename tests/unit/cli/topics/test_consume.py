@@ -84,6 +84,7 @@ def test_who_has_as_many_as_wanted_does_not_wait(given: Given) -> None:
         (["--property", "team"], "not of the form k=v"),
         (["--pattern", "x", "--property", "a=b"], "not by both"),
         (["--pattern", ""], "--pattern is empty"),
+        (["--pattern", "x", "--type", "queue"], "a queue has one topic"),
         (["--namespace", ""], "not of the form tenant/namespace"),
         (["--property", "team=a", "--property", "team=b"], "--property is given twice"),
     ],

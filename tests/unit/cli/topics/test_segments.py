@@ -13,8 +13,7 @@ TOPIC = "public/default/orders"
 
 def detail(*transactions: dict[str, object], unknown: str = "") -> dict[str, object]:
     texts = {"name": "s", "state": "SEALED", "kafkaTopic": "k"}
-    names = ("kafkaLeaders", "kafkaReplicas", "parentIds", "findings")
-    lists: dict[str, object] = {each: [] for each in names}
+    lists: dict[str, object] = {"parentIds": [], "findings": []}
     return {
         **texts,
         **lists,

@@ -85,13 +85,6 @@ def both_at_five(scene: Scene) -> None:
     assert scene.named == {0: 5, 1: 5}
 
 
-def test_what_is_stored_of_a_topic_goes_on_counting_but_for_what_is_newer() -> None:
-    before, now = sdk.Checkpoint(7, {0: {0: 4, 1: 5}}), sdk.Checkpoint(7, {0: {1: 9}, 2: {0: 1}})
-    assert now.over(before) == sdk.Checkpoint(7, {0: {0: 4, 1: 9}, 2: {0: 1}})
-    assert before.positions == {0: {0: 4, 1: 5}}
-    assert now.over(sdk.Checkpoint(6, {0: {0: 4}})) == now  # of a former topic of that name
-
-
 async def test_what_was_not_saved_in_time_is_told_once_and_its_bucket_is_named_no_more() -> None:
     scene = Scene()
     both_at_five(scene)

@@ -108,6 +108,13 @@ async def test_what_kafka_refuses_for_good_is_a_failure_and_what_passes_is_remem
     assert told == ["failed"]
 
 
+async def test_a_question_that_meets_a_client_without_a_token_for_now_is_asked_again() -> None:
+    passing, told = trouble()
+    passing.note(KafkaError(KafkaError._AUTHENTICATION), "to commit")
+    await asyncio.sleep(0)
+    assert (passing.failure, told) == (None, [])
+
+
 async def test_what_often_fails_is_warned_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     now = [50.0]
     passing = ReadTrouble(lambda: None, lambda: now[0])

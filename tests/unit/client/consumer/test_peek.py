@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,9 @@ from hypothesis import strategies as st
 from anabranch.client._consumer import group_offsets
 from anabranch.client._consumer.peek import check_count, merged, peek
 from anabranch.client._settings import EARLIEST, ReceivingSettings
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import InvalidInputError
+from support.still_watch import layout_of
 from support.waiting import WAIT_S
 
 
@@ -43,8 +44,7 @@ async def test_a_peek_that_is_cancelled_leaves_no_client(monkeypatch: pytest.Mon
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     monkeypatch.setattr(group_offsets, "Consumer", Silent)
-    part = SimpleNamespace(kafka_topic="k", segment_id=0, info=SimpleNamespace(buckets=1))
-    layout: Any = SimpleNamespace(topic="orders", segments={0: part}, bootstrap_servers="nowhere:1")
+    layout = layout_of(SegmentLayout.initial(1), "nowhere:1")
     looking = asyncio.create_task(peek(layout, {}, ReceivingSettings(), 1, EARLIEST, 2 * WAIT_S))
     assert await asyncio.to_thread(asked.wait, WAIT_S)
     looking.cancel()

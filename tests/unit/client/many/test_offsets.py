@@ -5,14 +5,10 @@ Each test runs in a process of its own: what it looks for ends the process.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-_TESTS = Path(__file__).parents[3]
+from support.processes import run_python
+
 _BEGIN = """
 import asyncio
 from confluent_kafka import KafkaException
@@ -43,14 +39,7 @@ async def main():
 
 def told(test: str) -> list[str]:
     """What `test`, of `client` and `kafka`, prints in a process that comes to its end."""
-    program = f"{_BEGIN}async def test(client, kafka):\n{test}\nasyncio.run(main())\n"
-    found = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(_TESTS)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    found = run_python(f"{_BEGIN}async def test(client, kafka):\n{test}\nasyncio.run(main())\n")
     assert found.returncode == 0, found.stderr
     return found.stdout.split()
 

@@ -27,9 +27,7 @@ async def test_a_client_has_so_many_partitions_and_no_more() -> None:
 
     def plane() -> SharedPlane:
         trouble = ReadTrouble(nothing)
-        lane = planes.lane(
-            NOWHERE, ReadSettings(), nothing, trouble, skips_gone=True, partitions=50
-        )
+        lane = planes.lane(NOWHERE, ReadSettings(), nothing, trouble, partitions=50)
         return lane.plane
 
     first = [plane() for _ in range(FIRST_PARTITIONS_MAX // 50)]
@@ -42,7 +40,7 @@ async def test_a_client_has_so_many_partitions_and_no_more() -> None:
 
 
 async def test_a_lane_that_ends_leaves_the_others_of_its_plane_and_makes_room() -> None:
-    plane = SharedPlane(NOWHERE, ReadSettings(), FIRST_PARTITIONS_MAX, skips_gone=True)
+    plane = SharedPlane(NOWHERE, ReadSettings(), FIRST_PARTITIONS_MAX)
     lanes = [plane.lane(nothing, ReadTrouble(nothing), 100) for _ in range(2)]
     for number, lane in enumerate(lanes):
         lane.start(Fetch(number, SegmentBucket(0, 0), f"many-{number}", None, 0), 0)

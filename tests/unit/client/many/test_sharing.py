@@ -5,29 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from anabranch import client as sdk
-from anabranch.client import LayoutWatch, QueueSettings, TopicSelection
-from anabranch.client._consumer.assignment import AssignedSegment, Assignment, Loss
-from anabranch.client._consumer.consumer import Membership
-from anabranch.client._many import consumer as consumer_module
-from anabranch.client._many import queue as queue_module
+from anabranch.client import LayoutWatch
+from anabranch.client._consumer.assignment import Loss
 from anabranch.client._many.connections import SharedConnections
-from anabranch.client._many.consumer import TopicsConsumer, TopicsSubscription
+from anabranch.client._many.followed import OPENING_MAX
 from anabranch.client._topics.nodes import NodeConnection, Nodes
 from anabranch.client._topics.traffic import TrafficReporter
-from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import RequestTimeoutError
 from anabranch.wire.server.server import Peer, Routes
 from support.lone_consumers import consuming
-from support.still_watch import layout_of, lone_member, no_producer
 from support.topic_node import TopicNode
 from support.waiting import WAIT_S, until
 from support.wire import HOST, on_both_loops, serving
@@ -124,53 +118,49 @@ TOPIC = "public/default/orders"
 _Scene = tuple[sdk.StreamTopicsConsumer, sdk.StreamConsumer, sdk.Batch]
 
 
-def _who() -> TopicsSubscription:
-    nodes = Nodes("pulsar://127.0.0.1:1")
-    chosen = sdk.TopicSelection("public/default")
-    return TopicsSubscription(nodes, {}, chosen, "billing", "", no_producer, TrafficReporter())
-
-
-def listed(many: TopicsConsumer[Any, Any, Any], name: str) -> consumer_module._Topic:
-    """The topic, which the consumer follows."""
-    many._listed([name])
-    return many._topics[name]
+def over_many() -> sdk.StreamTopicsConsumer:
+    nodes, selection = Nodes("pulsar://127.0.0.1:1"), sdk.TopicSelection("public/default")
+    reporter, settings = TrafficReporter(), sdk.ConsumerSettings()
+    return sdk.StreamTopicsConsumer(nodes, {}, reporter, selection, "billing", "", settings)
 
 
 @asynccontextmanager
 async def leaving() -> AsyncIterator[_Scene]:
     """It has received three messages of a topic that the list has no more."""
-    many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
+    many = over_many()
     async with consuming(9) as (one, plane):
-        many._opened = AsyncMock(return_value=one)  # type: ignore[method-assign]
-        topic = listed(many, TOPIC)
+        followed = many._followed
+        followed._open_topic = AsyncMock(return_value=one)
+        followed.listed([TOPIC])
+        topic = followed.topics[TOPIC]
         await until(lambda: topic.is_giving)
-        one._readable._listener = lambda: many._topic_readable(TOPIC)
+        one._readable._listener = lambda: followed.readable(TOPIC)
         plane.read(range(3))
         one._changed()
         batch = await many.receive_many(timeout_s=0)
         many._list_changed(sdk.ListChange(removed=(TOPIC,)))
-        await until(lambda: topic in many._draining)
+        await until(lambda: topic in followed.draining)
         yield many, one, batch
-        await many._tasks.cancel()
+        await followed._tasks.cancel()
 
 
 async def test_a_topic_is_kept_until_all_of_it_is_acknowledged_or_lost() -> None:
     for loss in (None, Loss.LAPSED):
         async with leaving() as (many, one, batch):
-            assert TOPIC in many._consumers
+            assert TOPIC in many._followed.consumers
             if loss is None:
                 many.acknowledge(batch)
             else:
                 one._core.give_up(loss)
                 one._changed()
-            await until(lambda: not many._draining)
+            await until(lambda: not many._followed.draining)
 
 
 async def test_what_was_lost_with_a_topic_that_was_left_is_told_once() -> None:
     async with leaving() as (many, one, batch):
         one._core.give_up(Loss.CLOSED)
         one._changed()
-        await until(lambda: not many._consumers)
+        await until(lambda: not many._followed.consumers)
         with pytest.raises(sdk.BucketLostError, match=f"{TOPIC} was taken away .* left it"):
             many.acknowledge(batch)
         with pytest.raises(sdk.BucketLostError):
@@ -181,32 +171,11 @@ async def test_what_was_lost_with_a_topic_that_was_left_is_told_once() -> None:
         many.acknowledge_all()
 
 
-async def test_what_is_lost_of_a_topic_that_a_checkpoint_does_not_name_is_told_too() -> None:
-    async def position_of(_topic: str, _segment_id: int, _bucket: int) -> int | None:
-        return None
-
-    many = sdk.CheckpointTopicsConsumer(_who(), sdk.ConsumerSettings(), None, position_of)
-    member = lone_member("lake")
-    member.watch._layout = layout_of(SegmentLayout.initial(1))
-    one = many._consumers[TOPIC] = sdk.CheckpointConsumer(member, sdk.ConsumerSettings())
-    order = one._core.begin_subscribe(0.0)
-    granted = Assignment(1, 1, 1, "g", 1_000.0, (AssignedSegment(0, "t0", (0,)),))
-    assert one._core.on_subscribed(order.number, granted, 0.0)
-    (holding,) = one._core.holdings.values()
-    holding.begin(0)
-    holding.deliver(9)
-    stored = many.checkpoint()
-    assert stored.topics[TOPIC].positions == {0: {0: 9}}
-    one._core.give_up(Loss.LAPSED)
-    with pytest.raises(sdk.BucketLostError):
-        many.saved(sdk.TopicsCheckpoint({}))
-
-
 # --- where the topics of a consumer over many begin that were there at first, came, and came again
 
 
 async def test_a_topic_that_comes_or_comes_again_is_late_and_one_of_the_first_list_is_not() -> None:
-    many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
+    many = over_many()
     many._first = {"a/b/c": 0, "a/b/d": 0}
     assert [many._is_late("a/b/c", 7) for _ in range(3)] == [False] * 3
     assert not many._is_late("a/b/d", 9)
@@ -246,76 +215,31 @@ class Opened:
 
 
 async def test_topics_come_and_go_and_fail_and_each_has_one_consumer_at_most() -> None:
-    many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
+    many = over_many()
     many._list = AsyncMock()
-    opened = many._opened = Opened()  # type: ignore[method-assign]
+    opened = many._followed._open_topic = Opened()
     names = tuple(f"a/b/t{number:03}" for number in range(100))
     many._list_changed(sdk.ListChange(added=names))
-    await until(lambda: opened.opening == consumer_module.OPENING_MAX)
+    await until(lambda: opened.opening == OPENING_MAX)
     many._list_changed(sdk.ListChange(removed=names[:10]))  # while they are opened
     opened.may_open.set()
     await until(lambda: len(opened.open) == 90)
-    assert opened.most == consumer_module.OPENING_MAX
+    assert opened.most == OPENING_MAX
     assert many.topics == list(names[10:])
     many._list_changed(sdk.ListChange(removed=names[20:]))
     many._list_changed(sdk.ListChange(added=names[:30]))  # some before they are closed
     await until(lambda: sorted(opened.open) == list(names[:30]) == many.topics)
     opened.fail = True
-    many._failed(names[0], sdk.ClientError("the test has it fail"))
-    await until(lambda: many._topics[names[0]].failures == 2)
+    many._followed.failed(names[0], sdk.ClientError("the test has it fail"))
+    await until(lambda: many._followed.topics[names[0]].failures == 2)
     assert many.failing.keys() == {names[0]}
     opened.fail = False
-    many._topics[names[0]].failures = 0  # else it would wait for a second
+    many._followed.topics[names[0]].failures = 0  # else it would wait for a second
     many._list_changed(sdk.ListChange(removed=names[:1]))
     many._list_changed(sdk.ListChange(added=names[:1]))
     await until(lambda: len(opened.open) == 30)
     assert not many.failing
     await many.close()
     assert not opened.open
-    many._listed(["a/b/late"])
-    assert not many._topics
-
-
-async def test_topics_being_opened_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    may_open = asyncio.Event()
-
-    class Watch:
-        def __init__(self, _nodes: Nodes, topic: str) -> None:
-            self.topic = topic
-
-        async def start(self, _timeout_s: float) -> SimpleNamespace:
-            return SimpleNamespace(incarnation=1)
-
-        async def close(self) -> None:
-            """Nothing is open."""
-
-    class Queue:
-        def __init__(self, membership: Membership, _settings: QueueSettings) -> None:
-            made.append(membership.watch.topic)
-
-        async def start(self) -> None:
-            await may_open.wait()
-
-    monkeypatch.setattr(consumer_module, "LayoutWatch", Watch)
-    monkeypatch.setattr(queue_module, "QueueConsumer", Queue)
-    monkeypatch.setattr(queue_module, "TOPICS_MAX", 3)
-
-    who = TopicsSubscription(
-        Nodes("pulsar://127.0.0.1:1"),
-        {},
-        TopicSelection("public/default"),
-        "jobs",
-        "",
-        AsyncMock(),
-        Mock(),
-    )
-    consumer = queue_module.QueueTopicsConsumer(who, QueueSettings())
-    topics = [f"public/default/t{number}" for number in range(5)]
-    consumer._listed(topics)
-    await until(lambda: len(made) == 3 and len(consumer.failing) == 2)
-    assert all("at most" in why for why in consumer.failing.values())
-    may_open.set()
-    await until(lambda: len(consumer.topics) == 3)
-    assert len(made) == 3
-    await consumer._tasks.cancel()
+    many._followed.listed(["a/b/late"])
+    assert not many._followed.topics

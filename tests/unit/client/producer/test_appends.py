@@ -6,14 +6,19 @@ The test plays Kafka, on a clock that stands still.
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from anabranch import client as sdk
+from anabranch.client import Segment
 from anabranch.client._producer.batch import ProducerId
+from anabranch.core.entities.segment import legacy_segment
+from anabranch.core.partitioners import Partitioner
 from anabranch.wire.kafka.link import LinkLostError
 from anabranch.wire.kafka.producing import KafkaCode
 from anabranch.wire.kafka.protocol import KafkaProtocolError
 from support.opening import Opening
 from support.sending_stage import SendingStage, staged
+from support.still_watch import layout_of
 
 _LOST = "the connection ended"
 
@@ -334,6 +339,48 @@ async def test_leaders_and_ids_that_nobody_tells_just_now_are_asked_for_again(
     stage.kafka.no_leaders = stage.kafka.no_id = None
     assert (await stage.request()).values == [b"one"]
     assert writer.producer == ProducerId(stage.kafka.ids, 0)
+
+
+async def test_an_adopted_topic_that_is_given_back_is_written_under_another_producer_id(
+    stage: SendingStage,
+) -> None:
+    """Kafka would take a first number under the former id for a message that it has."""
+    old = legacy_segment("old", "", 4, Partitioner.MURMUR2.value)
+    stage.kafka.leaders |= {"old": [0] * 4}
+    found: list[tuple[int, int]] = []
+    for life in range(3):  # from one to the next all is sealed, and opened again
+        part = Segment(replace(old, segment_id=life), "old")
+        stage.layout = replace(layout_of(stage.plain), epoch=life + 2, segments={life: part})
+        stage.dispatcher.update(stage.layout)
+        for bucket in (0, 0, 1):
+            stage.send(b"%d-%d" % (life, len(found)), bucket)
+            request = await stage.request()
+            found.append((request.only.producer_id, request.only.sequence))
+            request.answers()
+            await stage.settled(b"%d-%d" % (life, len(found) - 1))
+    ids = [each for each, _ in found]
+    assert [sequence for _, sequence in found] == [0, 1, 0] * 3
+    assert ids == [ids[0]] * 3 + [ids[0] + 1] * 3 + [ids[0] + 2] * 3
+
+
+async def test_what_an_adopted_topic_that_is_given_back_cannot_take_holds_up_nothing_else(
+    stage: SendingStage,
+) -> None:
+    """It was taken for segments, which take more."""
+    stage.send(b"small")
+    (await stage.request()).answers(KafkaCode.MESSAGE_TOO_LARGE)
+    stage.kafka.leaders |= {"old": [0] * 4}
+    large = bytes(2_000)
+    stage.send(large)
+    old = replace(legacy_segment("old", "", 4, Partitioner.MURMUR2.value), segment_id=1)
+    stage.layout = replace(
+        layout_of(stage.plain), epoch=2, segments={1: Segment(old, "old")}, max_message_bytes=1_000
+    )
+    stage.dispatcher.update(stage.layout)
+    assert isinstance(await stage.error_of(large), sdk.MessageTooLargeError)
+    request = await stage.request()
+    assert request.values == [b"small"]
+    request.answers()
 
 
 async def test_a_partition_without_a_leader_holds_up_no_other(stage: SendingStage) -> None:

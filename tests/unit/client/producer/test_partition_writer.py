@@ -20,6 +20,7 @@ from anabranch.client._producer.batch import (
 )
 from anabranch.client._producer.partition_writer import PartitionWriter, Step
 from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentState, legacy_segment
 from support.still_watch import layout_of
 
 ME, NEXT = ProducerId(7, 0), ProducerId(8, 0)
@@ -251,6 +252,24 @@ def test_a_bucket_with_copies_is_left_when_its_segment_is_sealed_not_when_it_ref
     under_way = layout_of(_FIRST, parents_under_way=frozenset({0}), sealing=True)
     assert writer.step(under_way) is announced
     assert writer.step(layout_of(_FIRST.split_segment(0))) is sealed
+
+
+def test_a_bucket_is_left_for_an_adopted_topic_once_that_has_taken_over() -> None:
+    """It takes messages again only after every bucket that it replaces refuses."""
+    writer = writer_of()
+    writer.open, writer.copies = False, 1
+    child = replace(legacy_segment("old", "", 4, "murmur2"), segment_id=1, parent_ids=(0,))
+    under_way = layout_of(
+        _FIRST,
+        parents_under_way=frozenset({0}),
+        sealing=True,
+        children=(Segment(child, "old"),),
+    )
+    assert writer.step(under_way) is Step.NOTHING
+    taken_over = SegmentLayout(
+        2, 2, [replace(_FIRST.segments[0], state=SegmentState.SEALED), child]
+    )
+    assert writer.step(layout_of(taken_over)) is Step.MOVE
 
 
 def test_doubt_is_settled_before_the_bucket_is_left_and_given_up_where_nothing_can_tell() -> None:

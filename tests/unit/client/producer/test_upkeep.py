@@ -12,11 +12,12 @@ import pytest
 from anabranch import client as sdk
 from anabranch.client._producer import settlement
 from anabranch.client._producer.batch import PendingMessage
+from anabranch.client._producer.dispatcher import _LOOK_S
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import UncoveredHashError
 from anabranch.wire.kafka.producing import KafkaCode
 from support.opening import Opening
-from support.sending_stage import SendingStage, staged
+from support.sending_stage import PATIENCE_S, SendingStage, staged
 from support.still_watch import layout_of
 from support.waiting import until
 
@@ -79,18 +80,72 @@ async def test_time_is_up_for_each_message_by_itself_and_not_before(stage: Sendi
     assert f"to {writer.where} could not be sent in 10 s" in str(error)
 
 
-async def test_a_message_that_is_refused_though_nobody_seals_fails_and_its_bucket_goes_on(
+@pytest.mark.parametrize("state", ["waits", "tried", "refused", "held"])
+async def test_a_message_is_given_up_when_its_time_is_over_and_not_at_its_last_moment(
+    stage: SendingStage, state: str
+) -> None:
+    sender, under_way = stage.dispatcher.sender, stage.dispatcher.under_way
+    if state == "held":
+        sender.router.close(sender.router.route(stage.key(0)))
+    writer = stage.send(b"value")
+    if state in ("tried", "refused"):
+        request = await stage.request()
+        if state == "refused":
+            request.answers(KafkaCode.MESSAGE_TOO_LARGE)
+            await until(lambda: not writer.open)
+    last_moment = stage.at + PATIENCE_S + (_LOOK_S if writer.open else 0.0)
+    sender.expire(last_moment, "")
+    assert under_way.count == 1
+    sender.expire(last_moment + 0.001, "")
+    assert under_way.count == 0
+
+
+async def test_a_batch_is_as_old_as_its_oldest_message(stage: SendingStage) -> None:
+    for since, oldest in ((5.0, 5.0), (7.0, 5.0), (3.0, 3.0)):
+        stage.dispatcher.sender.send(PendingMessage(b"key", b"value", since=since))
+        assert stage.dispatcher.router.route(b"key").waiting_since == oldest
+
+
+async def test_a_sealed_bucket_is_left_only_after_the_answer_to_what_is_on_its_way(
     stage: SendingStage,
 ) -> None:
+    sender = stage.dispatcher.sender
+    stage.send(b"stored")
+    (await stage.request()).answers()
+    await stage.settled(b"stored")
+    writer = stage.send(b"on its way")
+    request = await stage.request()
+    stage.send(b"waits")
+    with sender.barrier() as barrier:
+        stage.send(b"later")
+        stage.dispatcher.update(stage.split())
+        sender.reopen(stage.at + 1_000)
+        assert (sender.router.leaving, barrier.left) == ([writer], 2)
+        request.answers()
+        await stage.settled(b"on its way")
+        assert (sender.router.leaving, barrier.left) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("in_doubt", "kind"), [(False, sdk.DeliveryError), (True, sdk.UnknownOutcomeError)]
+)
+async def test_a_message_that_is_refused_though_nobody_seals_fails_and_its_bucket_goes_on(
+    stage: SendingStage, in_doubt: bool, kind: type[Exception]
+) -> None:
     stage.send(b"large")
+    if in_doubt:
+        (await stage.request()).answers(KafkaCode.REQUEST_TIMED_OUT)
     first = await stage.request()
     stage.send(b"held")
     first.answers(KafkaCode.MESSAGE_TOO_LARGE)
+    await until(lambda: stage.dispatcher.router.leaving != [])
     await stage.pass_s(5)
     stage.send(b"later")
-    await stage.pass_s(7)
-    for value in (b"large", b"held"):
-        assert type(await stage.error_of(value)) is sdk.DeliveryError
+    await stage.pass_s(5)
+    assert (stage.told, len(stage.dispatcher.router.leaving)) == ({}, 1)
+    await stage.pass_s(2)
+    assert type(await stage.error_of(b"large")) is kind
+    assert type(await stage.error_of(b"held")) is sdk.DeliveryError
     assert "as too large, but in 10 s no node said" in str(stage.told[b"large"])
     again = (await stage.request()).only
     assert (again.values, again.sequence) == ([b"later"], 0)
@@ -132,6 +187,17 @@ async def test_what_is_in_doubt_is_sent_on_if_the_sealed_segment_does_not_have_i
     told = stage.told[b"doubt"]
     assert isinstance(told, sdk.DeliveryResult)
     assert (told.segment_id == 0, told.offset == -1) == (is_stored, is_stored)
+
+
+async def test_kafka_is_asked_once_what_is_in_doubt_and_its_answer_is_waited_for(
+    stage: SendingStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[object]()
+    monkeypatch.setattr(stage.dispatcher, "resolve", asked.append)
+    await refuse_in_doubt(stage, b"doubt")
+    stage.dispatcher.sender.advance()
+    await stage.pass_s(100)
+    assert (len(asked), b"doubt" in stage.told) == (1, False)
 
 
 async def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_goes_on(

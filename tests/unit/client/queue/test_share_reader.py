@@ -38,7 +38,7 @@ class Group:
         self.answers: Counter[AcknowledgeType] = Counter()
         self.sent: Counter[AcknowledgeType] = Counter()
 
-    def join(self, settings: dict[str, Any]) -> Member:
+    def join(self, settings: dict[str, Any], logger: object) -> Member:
         self.sizes.append(settings["max.poll.records"])
         self.members += 1
         return Member(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import random
 import socket
 import ssl
@@ -191,7 +192,11 @@ def _list_watch(selection: TopicSelection, *ports: int) -> tuple[TopicListWatch,
 
 @pytest.mark.parametrize("selection", _SELECTIONS)
 @on_both_loops
-async def test_what_changed_while_no_node_was_there_is_told_once(selection: TopicSelection) -> None:
+async def test_what_changed_while_no_node_was_there_is_told_once(
+    selection: TopicSelection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, layout_watch.__name__)
+    caplog.clear()  # of the other loop's lines
     node = Lister(_A, _B)
     async with serving(node.session) as server:
         watch, seen = _list_watch(selection, server.port)
@@ -207,6 +212,7 @@ async def test_what_changed_while_no_node_was_there_is_told_once(selection: Topi
         await until(lambda: len(watch.topics) == 3)
         assert seen == [change, ListChange(added=("public/default/a",))]
         assert node.asked == ["", topics_hash([_A, _B]), topics_hash([_B, _C])]
+        assert caplog.text.count("watch.lost") >= 2
         await watch.close()
 
 

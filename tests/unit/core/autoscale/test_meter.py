@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.core.autoscale.load import LoadRecord, SegmentLoad, changed, load_key, parse_load_key
-from support.meter_driver import NOTHING, STEADY, STEP_S, THRESHOLD, WINDOW_S, MeterDriver
+from support.meter_driver import NOTHING, STEADY, THRESHOLD, WINDOW_S, MeterDriver
 
 
 @pytest.fixture
@@ -37,21 +37,20 @@ def test_of_what_the_last_controller_wrote_only_what_is_in_the_window_yet_counts
     assert (driver.load.msg_rate_out, driver.load.bytes_rate_out) == (0.0, 0.0)
 
 
-def test_a_new_controller_takes_estimates_for_what_they_are() -> None:
-    driver = MeterDriver(
-        LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, True, False), total=1_000_000
-    )
-    driver.begin()
-    assert driver.load.rates == pytest.approx(STEADY.rates)
-    assert driver.load.estimated == (True, False)
-
-
 def test_a_new_controller_goes_on_from_what_was_written() -> None:
     driver = MeterDriver(STEADY, total=1_000_000)
     driver.begin()
     driver.steps(60, came=1_000, told=1_000, read=2_000)
     assert driver.written == []
     assert driver.load.rates == pytest.approx(STEADY.rates)
+
+
+def test_a_size_that_kafka_shows_counts_where_no_producer_tells_one_to_a_new_controller() -> None:
+    driver = MeterDriver(STEADY, total=1_000_000)
+    driver.begin()
+    driver.meter.sized(1_000.0, driver.now)
+    driver.steps(7, came=1_000)
+    assert driver.load.bytes_rate_in == pytest.approx(1_000.0 * driver.load.msg_rate_in)
 
 
 def test_traffic_that_ended_comes_to_rates_of_exactly_nothing() -> None:
@@ -68,42 +67,6 @@ def test_traffic_that_ended_comes_to_rates_of_exactly_nothing() -> None:
 def test_one_message_that_is_reported_is_enough(driver: MeterDriver) -> None:
     driver.step(came=1, told=1)
     assert driver.load.bytes_rate_in == pytest.approx(500 / WINDOW_S)
-    assert not driver.load.bytes_rate_in_estimated
-
-
-def test_reports_that_come_after_the_messages_make_no_estimate_of_all(driver: MeterDriver) -> None:
-    for number in range(40):
-        driver.step(came=1_000, told=3_000 if number % 3 == 2 else 0)
-    assert not driver.written[-1].bytes_rate_in_estimated
-
-
-def test_that_it_is_an_estimate_no_more_is_written_once(driver: MeterDriver) -> None:
-    driver.steps(20, came=1_000, told=500)
-    assert driver.written[-1].bytes_rate_in_estimated
-    count = len(driver.written)
-    driver.steps(60, came=1_000, told=1_000)
-    assert len(driver.written) == count + 1
-    assert not driver.written[-1].bytes_rate_in_estimated
-
-
-@pytest.mark.parametrize("told", [0, 20])
-def test_messages_of_which_none_or_few_are_reported_make_an_estimate_from_the_first_on(
-    told: int,
-) -> None:
-    driver = MeterDriver.newborn(lag_s=1.5 * STEP_S)
-    driver.steps(30, came=200, told=told)
-    assert driver.load.bytes_rate_in_estimated
-    assert told or all(each.bytes_rate_in_estimated for each in driver.written[1:])
-
-
-def test_that_it_is_an_estimate_is_written_after_half_a_window(driver: MeterDriver) -> None:
-    driver.steps(20, came=1_000, told=1_000)
-    count = len(driver.written)
-    written = []
-    for _ in range(5):
-        driver.step(came=1_000)
-        written.append(len(driver.written) - count)
-    assert written == [0, 0, 0, 1, 1]
 
 
 def test_what_is_negligible_is_not_written() -> None:
@@ -113,24 +76,13 @@ def test_what_is_negligible_is_not_written() -> None:
     assert len(driver.written) == 1, "that there is a load at all"
 
 
-def test_of_a_cold_segment_it_is_said_once_that_the_load_is_no_estimate_any_more() -> None:
-    driver = MeterDriver.newborn(lag_s=1.5 * STEP_S, cold=(1e3, 1e9, 1e3, 1e9))
-    driver.meter.sized(500.0, driver.now)
-    driver.steps(20, came=1_000)
-    count = len(driver.written)
-    for number in range(60):
-        driver.step(came=1_000, told=0 if number // 15 % 2 else 1_000)
-    assert len(driver.written) == count + 1
-    assert not driver.written[-1].bytes_rate_in_estimated
-
-
 def test_without_any_report_the_size_is_what_was_read_from_kafka(driver: MeterDriver) -> None:
     assert not driver.meter.lacks_size(0, driver.now)
     assert driver.meter.lacks_size(1_000, driver.now)
     driver.meter.sized(300.0, driver.now)
     assert not driver.meter.lacks_size(1_000, driver.now)
     driver.step(came=6_000)
-    assert driver.written[-1] == LoadRecord(100.0, 30_000.0, 0.0, 0.0, True, False)
+    assert driver.written[-1] == LoadRecord(100.0, 30_000.0, 0.0, 0.0)
     assert driver.meter.lacks_size(driver.total + 1, driver.now + WINDOW_S)
     assert not driver.meter.lacks_size(driver.total, driver.now + WINDOW_S)
     driver.step(came=1, told=1)
@@ -194,8 +146,7 @@ def test_a_segments_key_is_read_back() -> None:
 
 
 def test_a_stored_load_is_a_load_with_the_time_of_its_record() -> None:
-    assert STEADY.at(17) == SegmentLoad(100.0, 50_000.0, 200.0, 100_000.0, 17, False, False)
-    assert LoadRecord(1.0, 2.0, 3.0, 4.0, True, False).at(17).estimated == (True, False)
+    assert STEADY.at(17) == SegmentLoad(100.0, 50_000.0, 200.0, 100_000.0, 17)
 
 
 # --- what consumers report to have read -----------------------------------------------------------

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from anabranch.core.autoscale import schedule
 from anabranch.core.autoscale.decide import Demand
-from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Rebucket, Split
+from anabranch.core.autoscale.decisions import Blocked, Merge, NoAction, Reason, Rebucket, Split
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import Level
 from anabranch.core.autoscale.schedule import Trigger
@@ -19,7 +19,7 @@ from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionO
 from anabranch.core.entities.topic import Operation, TopicMove, TopicState
 from anabranch.core.log.records import TopicCause
 from anabranch.core.topics.tasks import TaskFailed
-from support.autoscale import POLICY, load, policy
+from support.autoscale import POLICY, load, policy, quiet
 from support.autoscale_scene import INTERVAL_S, Scene, begins, evaluations
 from support.world import TOPIC
 
@@ -149,6 +149,22 @@ def test_consumers_are_looked_at_again_when_a_rebucket_cooldown_is_over(scene: S
     assert scene.evaluation() is None
     scene.pass_time(0.02)
     assert isinstance(scene.evaluated().decision, Rebucket)
+
+
+@pytest.mark.parametrize(
+    ("rate", "cooldown_s", "says", "then"),
+    [(0, 30, "the merge cooldown is on", Merge), (150, 10, "the split cooldown is on", Split)],
+)
+def test_a_prepared_topic_keeps_its_segments_as_after_a_split_and_a_merge(
+    rate: float, cooldown_s: float, says: str, then: type[Merge | Split]
+) -> None:
+    scene = Scene()
+    scene.by_hand(Operation.PREPARE, scene.topic.layout.prepare_children(4))
+    scene.loads = {part.segment_id: load(rate) for part in scene.topic.layout.active}
+    scene.pass_time(cooldown_s - 0.01)
+    assert says in quiet(scene.evaluated().decision)
+    scene.pass_time(INTERVAL_S)
+    assert isinstance(scene.evaluated().decision, then)
 
 
 @pytest.mark.parametrize("lacked", [{}, None], ids=["not written", "not read"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.choosing import Candidate
 from anabranch.core.balance.counters import SplitReason, UnloadReason
-from anabranch.core.balance.cycle import BalanceCycle, Seen, splits, unloads
+from anabranch.core.balance.cycle import BalanceCycle, splits, unloads
+from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, RoundEnd, Unload
@@ -28,7 +30,12 @@ NOW = BalanceSettings(shedding_condition_hit_count_threshold=0)
 GRACE_MS = 30 * 60_000
 
 
-def seen(high: float = 0.9, low: float = 0.1, at_ms: int = 0) -> Seen:
+def seen(
+    high: float = 0.9,
+    low: float = 0.1,
+    at_ms: int = 0,
+    owner_of: Callable[[str], str] = lambda _: A,
+) -> ClusterView:
     """A has much to do, B has not; A reports two bundles."""
     loads = {
         broker: BrokerLoadData(
@@ -37,11 +44,13 @@ def seen(high: float = 0.9, low: float = 0.1, at_ms: int = 0) -> Seen:
         for broker, load in ((A, high), (B, low))
     }
     bundles = ((UNIT, BundleLoad(msg_throughput_in=20.0)), ("t/n/x", BundleLoad()))
-    return Seen(
+    return ClusterView(
         loads,
         {A: TopBundlesLoadData(bundles)},
         [Candidate(A, "1.0.0"), Candidate(B, "1.0.0")],
+        owner_of,
         NO_POLICIES,
+        lambda _: {},
     )
 
 
@@ -62,9 +71,8 @@ def tell(world: World, cycle: BalanceCycle, what: Move, by: str, **fields: Any) 
 
 def shed_once(world: World, cycle: BalanceCycle, settings: BalanceSettings) -> Round:
     now_ms = world.now_ms
-    return cycle.shed(
-        cycle.view(world.replica, seen(at_ms=now_ms), settings, now_ms), settings, now_ms
-    )
+    owner_of = cycle.owners(world.replica, settings, now_ms)
+    return cycle.shed(seen(at_ms=now_ms, owner_of=owner_of), settings, now_ms)
 
 
 def moved(world: World, cycle: BalanceCycle, cause: Cause) -> None:
@@ -125,7 +133,7 @@ def test_a_log_whose_clock_falls_back_shortens_no_grace_period() -> None:
     moved = propose.release(owner.core.actor(), UNIT, unit, A, new_id, Cause.OVERLOADED)
     stage.write(there(moved))
     assert state_of(leader)[:2] == (UnitState.OWNED, A)
-    notes = leader.core.balance.state(SOON, leader.core.log_now_ms)
+    notes = leader.core.balance.state(SOON, leader.core.log_ms)
     assert (notes.unloaded_bundles, notes.unloaded_brokers) == ({UNIT: ahead_ms}, {B: ahead_ms})
 
 
@@ -140,9 +148,9 @@ def test_whoever_has_not_read_why_a_bundle_moved_takes_it_for_the_balancer_s_mov
     late = BalanceCycle()
     late.began(world.replica)
     since_ms = world.unit().since_ms
-    owner_of = late.view(world.replica, seen(), NOW, since_ms + GRACE_MS - 1).owner_of
+    owner_of = late.owners(world.replica, NOW, since_ms + GRACE_MS - 1)
     assert owner_of(UNIT) == ""
-    owner_of = late.view(world.replica, seen(), NOW, since_ms + GRACE_MS).owner_of
+    owner_of = late.owners(world.replica, NOW, since_ms + GRACE_MS)
     assert owner_of(UNIT) == A
     assert owner_of("t/n/gone") == ""
 

@@ -123,8 +123,8 @@ POLICY = IsolationPolicy(("t/.*",), ("b1", r"b2:80\d\d"), ("b.*",), min_limit=1)
 
 def test_the_first_policy_by_name_is_a_namespace_s_own() -> None:
     policies = Policies(isolation={"z": IsolationPolicy(("t/special",), ("b9",)), "a": POLICY})
-    assert policies.policy_of("t/special") is POLICY
-    assert policies.policy_of("other/t/x") is None
+    assert policies.by_namespace["t/special"] is POLICY
+    assert policies.by_namespace["other/t/x"] is None
     assert policies.binds("t/n")
     assert not policies.binds("u/n")
 

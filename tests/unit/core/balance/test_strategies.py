@@ -168,7 +168,7 @@ def test_an_assignment_that_makes_no_sense_is_named_and_the_built_in_one_goes_on
     assert "; strategy own did not decide: " in rule
 
 
-LOADS = {X: BundleLoad(topics=2_000), Y: BundleLoad(topics=2, lookups=5_000)}
+LOADS = {X: BundleLoad(topics=2_000), Y: BundleLoad(topics=2, consumers=500)}
 
 
 def split(strategy: Callable[..., Any], settings: BalanceSettings = OWN) -> Any:

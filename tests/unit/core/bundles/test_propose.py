@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.bundles import propose
+from anabranch.core.bundles import give_away, propose
 from anabranch.core.bundles.propose import Chosen
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
@@ -58,7 +58,7 @@ def test_a_proposal_says_for_whom_it_is_made_and_what_its_choice_rested_on(world
     wanted = world.move(Move.ASSIGN, A, broker=B, epoch=0, cause=Cause.LOOKUP, choice=grounds)
     assert given == replace(wanted, proposal_id="p", principal="ops", proxied_by="proxy")
     world.owned(A)
-    _, left = propose.give_away(world.replica, actor, {B: 0}, world.new_id, choose)
+    _, left = give_away.offers(world.replica, actor, {B: 0}, world.new_id, choose)
     world.must(left)
     units = [(UNIT, world.unit())]
     (taken,) = propose.stuck(units, lambda *_: 1.0, 1.0, actor, {B: 0}, world.new_id, choose)
@@ -262,20 +262,20 @@ def test_leadership_is_claimed_when_it_is_free_or_its_holder_is_gone() -> None:
 
 def test_a_leaver_resigns_first_and_then_spreads_its_units(world: World) -> None:
     world.owned(A)
-    found = list(propose.give_away(world.replica, world.actor(A), {A: 0, B: 1, C: 0}, world.new_id))
+    found = list(give_away.offers(world.replica, world.actor(A), {A: 0, B: 1, C: 0}, world.new_id))
     assert [(r.move, r.broker) for r in found] == [(Move.RESIGN, ""), (Move.RELEASE, C)]
-    assert not propose.nothing_left(world.replica, A)
+    assert not give_away.nothing_left(world.replica, A)
     for record in found:
         world.must(record)
-    assert not propose.nothing_left(world.replica, A)
+    assert not give_away.nothing_left(world.replica, A)
     world.must(world.move(Move.HAND_OVER, A))
-    assert propose.nothing_left(world.replica, A)
-    assert list(propose.give_away(world.replica, world.actor(A), {}, world.new_id)) == []
+    assert give_away.nothing_left(world.replica, A)
+    assert list(give_away.offers(world.replica, world.actor(A), {}, world.new_id)) == []
 
 
 def test_a_leavers_units_are_spread_over_the_others_as_they_are_given_away(world: World) -> None:
     several(world, B)
     counts = {A: 0, B: 0, C: 3}
-    found = list(propose.give_away(world.replica, world.actor(B), counts, world.new_id))
+    found = list(give_away.offers(world.replica, world.actor(B), counts, world.new_id))
     assert sorted(record.broker for record in found) == [A, A, A, A, C]
     assert counts == {A: 0, B: 0, C: 3}

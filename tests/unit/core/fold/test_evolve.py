@@ -19,7 +19,7 @@ def world() -> World:
 
 
 def test_verdict_numbers_are_fixed() -> None:
-    assert [verdict.value for verdict in Verdict] == list(range(44))
+    assert [verdict.value for verdict in Verdict] == list(range(46))
     fixed = (Verdict.ACCEPTED, Verdict.CLUSTER_EXISTS, Verdict.TOPIC_BUSY, Verdict.UNKNOWN_ARCHIVE)
     assert fixed == (0, 24, 34, 35)
 

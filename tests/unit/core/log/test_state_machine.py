@@ -13,23 +13,19 @@ from anabranch.core.archives.machine import ARCHIVES
 from anabranch.core.bundles.machine import BUNDLES, LEADING
 from anabranch.core.cluster.machine import CLUSTERS
 from anabranch.core.entities.archive import ArchiveOp
-from anabranch.core.entities.placement_policy import PolicyKind
 from anabranch.core.entities.session import SessionState
 from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.entities.topic import TopicMove, TopicState
 from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.state_machine import Arrow, Existence, StateMachine
-from anabranch.core.policies.machine import PLACEMENTS
-from anabranch.core.security.machine import PERMISSIONS
 from anabranch.core.sessions.machine import SESSIONS
-from anabranch.core.settings.machine import OVERRIDES
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
 from anabranch.core.tenants.machine import NAMESPACES, TENANTS
 from anabranch.core.topics.machine import LAYOUTS
 from support.state_machines import lead_elsewhere
 from support.topics import opened
-from support.world import FIRST, HALVES, TOPIC, UNIT, A, B, C, World
+from support.world import HALVES, TOPIC, UNIT, A, B, C, World
 
 ABSENT, PRESENT = Existence.ABSENT, Existence.PRESENT
 HOME = "public/x"
@@ -57,15 +53,13 @@ def ready() -> World:
     change = PolicyOp.CREATE
     world.must(world.tenant("acme", change))
     world.must(world.namespace(HOME, change))
-    world.must(world.placement(PolicyKind.DOMAIN, "east", change, brokers=("b1:1",)))
-    world.must(world.setting("retries", change, value="1"))
-    world.must(world.permission(FIRST, "ada", change, actions=("consume",)))
     world.must(world.subscription(SubscriptionOp.CREATE))
     world.must(world.move(Move.SPLIT, A, children=HALVES))
     return world
 
 
 CHANGE = PolicyOp.UPDATE
+# What brokers create, change and delete has one fold for all kinds: tenants stand for them.
 ASTRAY = (
     Astray(
         BUNDLES,
@@ -124,38 +118,6 @@ ASTRAY = (
         {f"namespace:{HOME}": ABSENT, FREE: ABSENT},
     ),
     Astray(
-        PLACEMENTS,
-        PRESENT,
-        CHANGE,
-        ABSENT,
-        lambda world: world.placement(PolicyKind.DOMAIN, "east", CHANGE, brokers=("b1:1",)),
-        {"placement:domain/east": ABSENT},
-    ),
-    Astray(
-        OVERRIDES,
-        PRESENT,
-        CHANGE,
-        ABSENT,
-        lambda world: world.setting("retries", CHANGE, value="2"),
-        {"setting:retries": ABSENT},
-    ),
-    Astray(
-        PERMISSIONS,
-        PRESENT,
-        CHANGE,
-        ABSENT,
-        lambda world: world.permission(FIRST, "ada", CHANGE, actions=("produce",)),
-        {f"permission:{FIRST}:ada": ABSENT},
-    ),
-    Astray(
-        ARCHIVES,
-        ABSENT,
-        ArchiveOp.REGISTER,
-        ABSENT,
-        lambda world: world.archive("a", ArchiveOp.REGISTER),
-        {"archive:a": ABSENT},
-    ),
-    Astray(
         LAYOUTS,
         TopicState.STABLE,
         TopicMove.UPDATE,
@@ -207,10 +169,6 @@ def made_of(world: World, astray: Astray) -> dict[str, IntEnum]:
         (LEADING, UnitState.OWNED, Move.RESIGN, UnitState.INIT, "OWNED --> INIT: RESIGN: a record"),
         (SESSIONS, SessionState.OPEN, SessionOp.CLOSE, SessionState.NONE, "cannot make NONE"),
         (TENANTS, PRESENT, PolicyOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
-        (NAMESPACES, PRESENT, PolicyOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
-        (PLACEMENTS, PRESENT, PolicyOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
-        (OVERRIDES, PRESENT, PolicyOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
-        (PERMISSIONS, PRESENT, PolicyOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
         (SUBSCRIPTIONS, PRESENT, SubscriptionOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
         (ARCHIVES, PRESENT, ArchiveOp.RETIRE, PRESENT, "RETIRE cannot make PRESENT"),
         (CLUSTERS, ABSENT, PolicyOp.CREATE, ABSENT, "CREATE cannot make ABSENT"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from anabranch.core.entities.placement_policy import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from anabranch.core.errors import InvalidInputError
@@ -26,18 +24,8 @@ AROUND = 4  # RE2's own steps around those of the pattern
     [
         ("acme/.*", ("acme/", "acme/shop"), ("acme", "public/acme/x")),
         ("^acme/shop$", ("acme/shop",), ("acme/shops",)),
-        ("a|ab", ("a", "ab"), ("abc", "b")),
         (r"b\.example\.com", ("b.example.com",), ("bxexample.com",)),
-        (r"cost\$", ("cost$",), ("cost",)),
         ("broker-[0-3]{1,2}", ("broker-1", "broker-33"), ("broker-", "broker-4", "broker-111")),
-        ("a{2,}", ("aa", "aaaa"), ("a", "")),
-        ("(?:one|two|)x?", ("one", "twox", "x", ""), ("three",)),
-        ("[^/]+/[-\\w.]+", ("a/b-c.d",), ("a/b/c", "/b")),
-        (r"\d+\s", ("12 ",), ("x ", "\uff11 ")),
-        (r"\w", ("a", "_", "9"), ("-", "", "\u00e9")),
-        ("a+?", ("a", "aa"), ("",)),
-        ("(?i)acme", ("ACME",), ("acm",)),
-        ("X.", ("Xy", "X\u00e9"), ("xy",)),
         ("a^b", (), ("ab", "a^b")),
         ("x" * PATTERN_LENGTH_MAX, ("x" * PATTERN_LENGTH_MAX,), ()),
     ],
@@ -54,17 +42,9 @@ def test_a_pattern_matches_whole_names(
     [
         (r"(a)\1", r"none of RE2's: invalid escape sequence: \1; whole names"),
         ("(?=a)b", "invalid perl operator: (?="),
-        ("(?<!a)b", "invalid perl operator: (?<!"),
-        ("a*+", "bad repetition operator: *+"),
         ("a(b", "missing ): a(b"),
-        ("a)|(b", "unexpected ): a)|(b"),
-        ("*a", "no argument for repetition operator: *"),
-        ("[z-a]", "invalid character class range: z-a"),
         ("a{1001}", "invalid repetition size: {1001}"),
-        ("((a{100}){100}){100}", "invalid repetition size: {100}"),
-        ("(((){9999}){9999}){9999}", "invalid repetition size"),
         (r"\pL{50}", "pattern too large"),
-        ("\\", "trailing \\"),
         ("\ud800", r"pattern '\ud800' is not possible"),
     ],
 )
@@ -95,25 +75,3 @@ def test_what_hangs_other_matchers_is_answered(pattern: str) -> None:
     """Each of them takes Python's own matcher longer than anybody would wait."""
     parse_pattern(pattern)
     assert not matches(pattern, "a" * 2_000)
-
-
-LITERALS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\.", "1", "/"])
-
-
-def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    groups = st.builds("({})".format, inner)
-    return st.one_of(
-        st.builds("{}{}".format, inner, inner),
-        st.builds("({}|{})".format, inner, inner),
-        st.builds("{}{}".format, groups, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,1}"])),
-    )
-
-
-@given(
-    st.recursive(LITERALS, _grown, max_leaves=6), st.lists(st.text("ab1./", max_size=6), max_size=8)
-)
-@example("((a|b){1,3}){2}", ["ab", "aabbab", "a"])
-def test_it_agrees_with_python_s_matcher(pattern: str, names: list[str]) -> None:
-    theirs = re.compile(pattern)
-    for name in names:
-        assert matches(pattern, name) == (theirs.fullmatch(name) is not None), (pattern, name)

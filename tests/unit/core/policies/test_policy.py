@@ -45,10 +45,6 @@ def test_a_policy_is_what_its_last_record_says(world: World) -> None:
         **GOLD,
     )
     assert world.must(record).changes == (("placement:isolation/gold", made),)
-    assert world.tell(record) is Verdict.REPEATED
-    assert world.tell(world.placement(ISOLATION, "gold", PolicyOp.CREATE, **GOLD)) is (
-        Verdict.STALE_VERSION
-    )
     fields = GOLD | {"secondary": (), "min_limit": 0}
     world.must(world.placement(ISOLATION, "gold", PolicyOp.UPDATE, **fields))
     after = there(world.replica.placement(ISOLATION, "gold"))
@@ -112,11 +108,6 @@ def test_what_no_policy_can_say_is_refused(
 def test_the_fold_does_not_ask_what_some_release_of_re2_takes(world: World) -> None:
     patterns = ("(", "x" * PATTERN_LENGTH_MAX)
     world.must(world.placement(ISOLATION, "gold", PolicyOp.CREATE, **GOLD | {"primary": patterns}))
-
-
-def test_a_policy_is_changed_by_brokers_in_session_alone() -> None:
-    record = World(A).placement(DOMAIN, "east", PolicyOp.CREATE, B, brokers=(A,))
-    assert World(A).tell(record) is Verdict.SESSION_OVER
 
 
 def test_a_namespace_s_group_is_part_of_what_an_update_says(world: World) -> None:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import pytest
 
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.security.actions import Action, parse_actions
+from anabranch.core.security.actions import Action, Right, parse_actions
 from anabranch.core.security.principal import Principal, spoken_for
 from anabranch.core.security.resources import (
     CLUSTER,
+    ResourceLevel,
     ResourceName,
     namespace_resource,
     tenant_resource,
     topic_resource,
 )
-from anabranch.core.security.table import REST, resource_of
+from anabranch.core.security.table import REST, WIRE, resource_of
 
 GATE = Principal("gate", method="token")
+PARAMETER: Final = re.compile(r"\{([A-Za-z0-9]+)\}")
+RESOURCES: Final = {
+    ResourceLevel.CLUSTER: CLUSTER,
+    ResourceLevel.TENANT: tenant_resource("tenant"),
+    ResourceLevel.NAMESPACE: namespace_resource("tenant/namespace"),
+    ResourceLevel.TOPIC: topic_resource("tenant/namespace/topic"),
+}
 
 
 @pytest.mark.parametrize(
@@ -42,20 +53,13 @@ def test_an_action_is_named_by_its_word_once_and_in_order() -> None:
             parse_actions(words)
 
 
-@pytest.mark.parametrize(
-    ("row", "found", "told"),
-    [
-        ("GET /livez", CLUSTER, "cluster"),
-        ("GET /admin/v2/tenants/{tenant}", tenant_resource("a"), "a"),
-        ("GET /admin/v2/namespaces/{tenant}/{namespace}", namespace_resource("a/b"), "a/b"),
-        (
-            "GET /admin/v2/scalable/{tenant}/{namespace}/{topic}",
-            ResourceName("a", "a/b", "a/b/c/d"),
-            "a/b/c/d",
-        ),
-    ],
-)
-def test_a_row_says_what_its_request_is_about(row: str, found: ResourceName, told: str) -> None:
-    names = {"tenant": "a", "namespace": "b", "topic": "c/d"}
-    assert (resource_of(REST[row], names), str(found)) == (found, told)
+def test_a_row_s_resource_is_named_by_its_path() -> None:
+    for route, rule in REST.items():
+        names = {name: name for name in PARAMETER.findall(route)}
+        assert resource_of(rule, names) == RESOURCES[rule.level], route
+        if rule.need.right in (Right.GRANTED, Right.TENANT_ADMIN):
+            assert rule.level is not ResourceLevel.CLUSTER, route
+    for rule in WIRE.values():
+        assert rule.need.right in (Right.ANYONE, Right.GRANTED)
+        assert (rule.level is ResourceLevel.CLUSTER) is (rule.need.right is Right.ANYONE)
     assert topic_resource("a/b/c/d") == ResourceName("a", "a/b", "a/b/c/d")

@@ -50,11 +50,6 @@ def test_what_nothing_overrides_cannot_be_changed_or_taken_away(world: World) ->
         assert world.tell(world.setting(NAME, op)) is Verdict.UNKNOWN_OVERRIDE
 
 
-def test_a_broker_without_an_open_session_overrides_nothing(world: World) -> None:
-    record = world.setting(NAME, PolicyOp.CREATE, value="1", actor=B, session=1)
-    assert world.tell(record) is Verdict.SESSION_OVER
-
-
 def test_what_only_another_release_may_know_is_kept_as_it_is(world: World) -> None:
     name, value = "aSettingOfTheNextRelease", "a/b?c=%2F#d & ünïcode 🙂" + "x" * 4_000
     world.must(world.setting(name, PolicyOp.CREATE, value=value))

@@ -92,6 +92,17 @@ def test_who_was_not_heard_since_it_was_given_a_bucket_keeps_none_of_it(desk: De
     assert len(desk.has[0]) == 4
 
 
+def test_who_comes_back_while_its_registration_is_ending_must_be_registered_anew(
+    desk: Desk,
+) -> None:
+    desk.coordinator.closed("b", 1, desk.now)
+    desk.now += TIMING.grace_s + 1
+    assert desk.coordinator.over(desk.now) == ["b"], "the record may come late"
+    assert not desk.coordinator.opened("b", 2, 5, (), (), desk.now), "others have its share then"
+    assert desk.log() is SubscriptionOp.LEAVE
+    assert desk.join("b", 2, 6)
+
+
 def test_a_consumer_that_lapsed_is_logged_so_once_and_must_be_registered_anew(desk: Desk) -> None:
     desk.coordinator.closed("b", 1, desk.now)
     wait(desk, TIMING.lapse_s - 2, "a")

@@ -100,25 +100,6 @@ def test_assignments_of_one_connection_have_ascending_numbers() -> None:
     assert numbers[0] > 0
 
 
-def test_a_queues_consumer_that_falls_silent_is_not_there_but_kafka_may_keep_messages_for_it() -> (
-    None
-):
-    desk = queue_of_two()
-    desk.now += TIMING.lapse_s - 1
-    desk.report("q2", 2, drained=((0, 0), (0, 1)))
-    desk.now += 2
-    desk.send()
-    assert desk.coordinator.connected == ["q2"]
-    assert desk.coordinator.drained_segments() == ()
-    queue_time(desk, 2)
-    assert desk.coordinator.drained_segments() == (0,)
-    desk.coordinator.left("q1")
-    assert desk.coordinator.drained_segments() == (0,), "late, and nothing new"
-    desk.now += 100
-    assert desk.coordinator.over(desk.now) == []
-    assert desk.coordinator.opened("q1", 3, 13, (), (), desk.now)
-
-
 def test_what_the_layout_does_not_have_is_not_remembered() -> None:
     desk = Desk(WHOLE.split_segment(0))
     desk.join("a", 1, 11)
@@ -161,34 +142,24 @@ def test_what_was_reported_of_other_segments_is_remembered_when_one_is_logged_as
     assert desk.coordinator.drained_segments() == (1,)
 
 
-def queue_of_two() -> Desk:
-    """One of which segment 0 is sealed, at a controller that knows of everybody."""
+def test_a_queues_consumers_are_those_who_are_heard_and_kafka_says_what_they_have_drained() -> None:
     queue = msgspec.structs.replace(EMPTY, kind=SubscriptionKind.QUEUE)
     desk = Desk(WHOLE.split_segment(0), queue)
-    for number in (1, 2):
+    for number in (1, 2, 3):
         desk.coordinator.opened(f"q{number}", number, number, (), (), desk.now)
     desk.send()
-    queue_time(desk, 1, 2)
-    return desk
-
-
-def queue_time(desk: Desk, *connections: int) -> None:
-    """So long that nobody is missing whom a former controller knew."""
-    until = desk.now + TIMING.queue_gone_s
-    while desk.now < until:
-        desk.now += 2
-        for connection in connections:
-            assert desk.report(f"q{connection}", connection)
-
-
-def test_a_queue_is_drained_when_all_who_are_connected_say_so() -> None:
-    desk = queue_of_two()
     assert [segment for segment, _ in desk.has[1]] == [0, 1, 2], "a queue has no order to keep"
-    both = ((0, 0), (0, 1))
-    desk.report("q1", 1, drained=both)
+    desk.coordinator.closed("q3", 3, desk.now)
+    assert desk.coordinator.connected == ["q1", "q2"]
+    desk.now += TIMING.lapse_s - 1
+    desk.report("q2", 2, drained=((0, 0), (0, 1)))
+    desk.now += 2
+    desk.send()
+    assert desk.coordinator.connected == ["q2"]
+    assert not desk.report("q1", 1)
     assert desk.coordinator.drained_segments() == ()
-    desk.report("q2", 2, drained=both)
-    assert desk.coordinator.drained_segments() == (0,)
+    assert desk.coordinator.over(desk.now + 100) == []
+    assert desk.coordinator.opened("q1", 4, 14, (), (), desk.now)
 
 
 class Many(tuple[int, ...]):
@@ -198,58 +169,6 @@ class Many(tuple[int, ...]):
 
     def __contains__(self, _: object) -> bool:
         raise AssertionError("one by one")
-
-
-def test_a_queue_is_not_drained_while_one_that_vanished_may_hold_messages() -> None:
-    both = ((0, 0), (0, 1))
-    for comes_back in (None, 1, 3):  # nobody, the same process, another one of that name
-        desk = queue_of_two()
-        desk.report("q1", 1, drained=both)
-        desk.coordinator.closed("q1", 1, desk.now)
-        desk.report("q2", 2, drained=both)
-        assert desk.coordinator.drained_segments() == ()
-        if comes_back is not None:
-            assert desk.coordinator.opened("q1", comes_back, 13, (), (), desk.now)
-        over = desk.now + TIMING.queue_gone_s
-        while desk.now < over:
-            assert desk.coordinator.drained_segments() == ()
-            if comes_back is not None:
-                desk.report("q1", 13, drained=both)
-            if comes_back == 1:
-                break  # the same process knows what it holds
-            desk.report("q2", 2)
-            desk.now += 1
-        desk.now += 1
-        desk.send()
-        assert desk.coordinator.drained_segments() == (0,)
-
-
-def test_a_queue_is_not_drained_before_whoever_a_former_controller_knew_must_be_back_or_dead() -> (
-    None
-):
-    queue = msgspec.structs.replace(EMPTY, kind=SubscriptionKind.QUEUE)
-    both = ((0, 0), (0, 1))
-    desk = Desk(WHOLE.split_segment(0), queue)
-    desk.coordinator.opened("q1", 1, 1, (), both, desk.now)
-    desk.send()
-    assert desk.coordinator.drained_segments() == (), "another may be locking a message"
-    queue_time(desk, 1)
-    assert desk.coordinator.drained_segments() == (0,)
-
-
-def test_what_a_queues_consumer_gave_back_as_it_left_must_have_time_to_reach_another() -> None:
-    both = ((0, 0), (0, 1))
-    for had_nothing in (True, False):
-        desk = queue_of_two()
-        desk.report("q2", 2, drained=both)
-        desk.report("q1", 1, drained=both if had_nothing else ())
-        desk.coordinator.left("q1")
-        desk.coordinator.closed("q1", 1, desk.now)
-        assert desk.coordinator.drained_segments() == ((0,) if had_nothing else ())
-        queue_time(desk, 2)
-        desk.now += 1
-        assert desk.report("q2", 2)
-        assert desk.coordinator.drained_segments() == (0,)
 
 
 # --- a backlog that several drain ----------------------------------------------------------------

@@ -22,7 +22,7 @@ Shares = dict[int, tuple[tuple[int, tuple[int, ...]], ...]]  # by connection
 
 
 def coordinator(before: SubscriptionCoordinator | None = None) -> SubscriptionCoordinator:
-    made = SubscriptionCoordinator(TIMING, inherited=False, before=before)
+    made = SubscriptionCoordinator(TIMING, before)
     made.changed(WHOLE, RESET, 100.0)
     return made
 
@@ -47,7 +47,7 @@ def test_nothing_above_or_below_what_a_consumer_held_is_anothers_before_it_has_h
     held: Bucket, drained: tuple[int, ...]
 ) -> None:
     """Found by the simulation: a skip calls the parent drained that somebody works on."""
-    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk = SubscriptionCoordinator(TIMING)
     desk.changed(SPLIT, msgspec.structs.replace(RESET, drained=drained), 100.0)
     assert desk.opened("a", 1, 11, (held,), (), 100.0, anew=True)
     assert desk.opened("b", 2, 12, (), (), 100.0, anew=True)
@@ -62,7 +62,7 @@ def test_who_goes_back_to_what_it_held_waits_for_whoever_may_work_on_what_is_bel
     is_known: bool,
 ) -> None:
     """Found by the simulation: seed 7000240 of topics."""
-    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk = SubscriptionCoordinator(TIMING)
     desk.changed(SPLIT, RESET, 100.0)
     if is_known:
         assert desk.opened("b", 2, 12, ((2, 0),), (), 100.0, anew=True)
@@ -77,7 +77,7 @@ def test_who_goes_back_to_what_it_held_waits_for_a_replaced_one_that_works_on_wh
     None
 ):
     split = msgspec.structs.replace(FIRST, drained=(0,))
-    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk = SubscriptionCoordinator(TIMING)
     desk.changed(SPLIT, msgspec.structs.replace(split, consumers=(), instances=()), 99.0)
     desk.changed(SPLIT, split, 99.0)
     assert desk.opened("a", 1, 11, (), (), 99.0)
@@ -85,7 +85,7 @@ def test_who_goes_back_to_what_it_held_waits_for_a_replaced_one_that_works_on_wh
     assert sent(desk, 99.0)[12] == ((2, (0,)),)
     alone = msgspec.structs.replace(RESET, consumers=("a",), instances=(1,))
     desk.changed(SPLIT, msgspec.structs.replace(alone, created_offset=7, drained=(0,)), 99.0)
-    after = SubscriptionCoordinator(TIMING, inherited=False, before=desk)
+    after = SubscriptionCoordinator(TIMING, desk)
     after.changed(SPLIT, alone, 100.0)
     assert after.opened("a", 1, 13, ((1, 0),), (), 100.0, anew=True)
     assert sent(after, 100.0) == {13: ()}
@@ -99,7 +99,7 @@ def test_a_child_of_what_was_pruned_is_not_anothers_before_its_holder_has_heard(
 ) -> None:
     """Found by the simulation: seed 2842124401 of topics."""
     skipped, pruned = msgspec.structs.replace(RESET, drained=(0,)), SPLIT.prune_segment(0)
-    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk = SubscriptionCoordinator(TIMING)
     desk.changed(SPLIT if is_late else pruned, skipped, 100.0)
     assert desk.opened("a", 1, 11, ((0, 1),), (), 100.0, anew=True)
     desk.changed(pruned, RESET, 100.0)
@@ -127,7 +127,7 @@ def test_a_consumer_that_did_not_hear_of_the_reset_gives_up_with_its_session() -
 
 
 def test_a_consumer_that_served_nothing_when_it_was_reset_holds_nobody_up() -> None:
-    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk = SubscriptionCoordinator(TIMING)
     desk.changed(WHOLE, msgspec.structs.replace(FIRST, consumers=(), instances=()), 10.0)
     desk.changed(WHOLE, FIRST, 10.0)
     assert desk.opened("b", 2, 12, (), (), 10.0)
@@ -142,7 +142,7 @@ def test_a_consumer_that_served_nothing_when_it_was_reset_holds_nobody_up() -> N
 
 def test_a_consumer_whose_registration_had_ended_when_it_was_reset_serves_until_it_lapses() -> None:
     """Found by the simulation: what it held was forgotten with the former group."""
-    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk = SubscriptionCoordinator(TIMING)
     desk.changed(WHOLE, msgspec.structs.replace(FIRST, consumers=(), instances=()), 99.0)
     desk.changed(WHOLE, FIRST, 99.0)
     assert desk.opened("a", 1, 11, (), (), 99.0)
@@ -150,7 +150,7 @@ def test_a_consumer_whose_registration_had_ended_when_it_was_reset_serves_until_
     assert sent(desk, 99.0) == {11: ((0, (0,)),), 10: ((0, (1,)),)}
     alone = msgspec.structs.replace(RESET, consumers=("b",), instances=(2,))
     desk.changed(WHOLE, msgspec.structs.replace(alone, created_offset=7), 99.0)
-    after = SubscriptionCoordinator(TIMING, inherited=False, before=desk)
+    after = SubscriptionCoordinator(TIMING, desk)
     after.changed(WHOLE, alone, 100.0)
     assert after.opened("b", 2, 12, (), (), 100.0, anew=True)
     assert sent(after, 100.0) == {12: ((0, (1,)),)}

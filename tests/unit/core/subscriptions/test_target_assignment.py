@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from anabranch.core.entities.layout import SegmentLayout
-from anabranch.core.subscriptions.handover import BucketsInUse
-from anabranch.core.subscriptions.instances import Instance
+from anabranch.core.subscriptions.handover import BucketsInUse, Instance
 from anabranch.core.subscriptions.target_assignment import ParallelDrain, TargetAssignment
 from anabranch.core.subscriptions.timing import Timing
 from support.desk import EMPTY

@@ -62,19 +62,6 @@ def test_a_permit_of_something_else_is_refused_and_changes_nothing() -> None:
     assert (of.semaphore.acquired, other.held("theirs")) == (4, 4)
 
 
-def test_another_time_out_counts_for_those_who_wait_from_their_own_request() -> None:
-    of = NamedRequests(10, timeout_ns=100)
-    of.acquire("a", 10)
-    of.acquire("b", 1)
-    of.now = 30
-    of.acquire("c", 1)
-    of.now = 60
-    assert of.configure(10, timeout_ns=50) == ["b timed_out"]
-    assert (of.configure(10, timeout_ns=500), of.semaphore.due_ns) == ([], 530)
-    assert of.pass_time(529) == []
-    assert of.pass_time(530) == ["c timed_out"]
-
-
 def test_a_time_out_of_nothing_is_no_limit_to_give() -> None:
     with pytest.raises(InvalidInputError, match="give more than 0"):
         SemaphoreLimits(1, 1, 0)

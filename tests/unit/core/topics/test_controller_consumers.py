@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.entities.topic import TopicMove
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.topics.controller import CloseConsumer, Propose, SendAssignment, Unserved
@@ -149,14 +149,3 @@ def test_what_is_held_for_the_former_group_is_free_when_its_holder_has_heard_of_
     assert scene.pushes() == {13: [0], 14: []}
     assert scene.controller.heard("sub", "a", 13, (), (), scene.now)
     assert scene.pushes() == {14: [0]}
-
-
-def test_a_queue_that_was_made_here_waits_for_nobody_of_a_former_controller() -> None:
-    scene = open_scene()
-    scene.look()
-    scene.subscribe(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE)
-    scene.begin_split()
-    finish_split(scene)
-    assert scene.controller.opened("sub", "c", 1, 11, (), ALL, scene.now)
-    scene.take(scene.look())
-    assert scene.causes(SubscriptionOp.DRAINED)

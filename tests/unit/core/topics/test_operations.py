@@ -13,11 +13,9 @@ from anabranch.core.entities.segment import BUCKETS_MAX, SegmentInfo, SegmentSta
 from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.entities.topic import Operation, TopicMove, properties_dict, properties_flat
 from anabranch.core.entities.unit import Move
-from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import PolicyOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.draining import drained_by_positions
-from anabranch.core.topics.tasks import MakeSegments, next_task
 from support.topics import layout, opened, owned, split
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 
@@ -74,33 +72,12 @@ def test_a_segment_may_have_the_most_buckets_there_are() -> None:
 # --- operations -----------------------------------------------------------------------------
 
 
-def test_a_relocation_changes_nothing_but_the_segment_and_keeps_what_it_is_to_leave() -> None:
-    world = opened(1)
-    before = layout(world).segments[0]
-    world.must(world.begin(Operation.RELOCATE, layout(world).relocate_children(0), off=(3, 5)))
-    task = next_task(world.replica, TOPIC, world.scalable())
-    assert isinstance(task, MakeSegments)
-    assert (task.off, world.scalable().off) == ((3, 5), (3, 5))
-    world.must(world.topic(TopicMove.SEALING))
-    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0,) * before.buckets))
-    (part,) = layout(world).active
-    assert part.segment_id == 1
-    assert (part.start, part.end, part.buckets) == (before.start, before.end, before.buckets)
-    assert world.scalable().off == ()
-    world.must(world.begin(Operation.RELOCATE, layout(world).relocate_children(1), off=(3,)))
-    world.must(world.topic(TopicMove.ABORT))
-    assert world.scalable().off == ()
-    with pytest.raises(InvalidInputError, match="Cannot relocate non-active segment: 0"):
-        layout(world).relocate_children(0)
-
-
 @pytest.mark.parametrize(
     ("operation", "fields"),
     [
         (Operation.NONE, {}),
         (Operation.MERGE, {}),
         (Operation.REBUCKET, {}),
-        (Operation.RELOCATE, {}),
         (Operation.RESTORE, {}),
         (Operation.SPLIT, {"end_offsets": (1, 2, 3)}),
         (Operation.SPLIT, {"parents": ()}),
@@ -150,7 +127,7 @@ def test_one_child_is_no_split_and_two_are_no_merge() -> None:
     assert world.tell(world.begin(Operation.REBUCKET, (same,))) is Verdict.SEGMENTS_INVALID
     assert world.tell(world.begin(Operation.MERGE, (alone,))) is Verdict.SEGMENTS_INVALID
     other = changed(alone, buckets=5)
-    assert world.tell(world.begin(Operation.RELOCATE, (other,))) is Verdict.SEGMENTS_INVALID
+    assert world.tell(world.begin(Operation.RESTORE, (other,))) is Verdict.SEGMENTS_INVALID
 
 
 @pytest.mark.parametrize("parents", [(0, 2), (1, 1), (0, 1, 2, 3, 4), (3, 0)])
@@ -176,7 +153,7 @@ def test_a_sealed_segment_takes_part_in_no_further_operation(world: World) -> No
         (Operation.SPLIT, stale.split_children(0)),
         (Operation.MERGE, stale.merge_children(0, 1)),
         (Operation.REBUCKET, stale.rebucket_children(0, 9)),
-        (Operation.RELOCATE, stale.relocate_children(0)),
+        (Operation.RESTORE, stale.restore_children(0)),
     ):
         assert world.tell(world.begin(operation, children)) is Verdict.SEGMENTS_INVALID
 
@@ -216,7 +193,7 @@ def test_the_log_keeps_by_which_ids_kafka_knows_the_topics_of_new_segments() -> 
 def test_a_segment_that_is_lost_ends_where_it_began_and_nobody_waits_for_it() -> None:
     world = opened(1)
     ends = (7, 0, 9, 1)
-    children = layout(world).relocate_children(0)
+    children = layout(world).restore_children(0)
     world.committed(Operation.RESTORE, children, end_offsets=ends)
     wrong: tuple[dict[str, Any], ...] = (
         {},

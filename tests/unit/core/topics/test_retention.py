@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from anabranch.core.entities import subscription
 from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.topic import Operation
-from anabranch.core.topics.retention import expiring, written_down
-from anabranch.core.topics.tasks import prunable, prunable_at_ms
+from anabranch.core.topics.retention import expiring, prunable, prunable_at_ms, written_down
 from support.there import there
 from support.topics import layout, opened, split
 from support.world import TOPIC, World

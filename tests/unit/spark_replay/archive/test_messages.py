@@ -20,5 +20,5 @@ def test_a_full_disk_is_told_with_the_archive_s_name_and_the_remedy(
             file.write(b"more")
 
     monkeypatch.setattr(writer, "find_java", full)
-    assert run_archive(ArchiveOptions("127.0.0.1:1", tmp_path)) == 2
+    assert run_archive(ArchiveOptions("127.0.0.1:1", archive_dir=tmp_path)) == 2
     assert f"{tmp_path}: No space left on device; make room there" in capfd.readouterr().err

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-from itertools import pairwise
-from typing import Any
-
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,46 +9,32 @@ from anabranch.broker.settings import load_settings
 from anabranch.core.autoscale.decisions import Blocked
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.hashing import RING16
-from anabranch.spark_replay.backtest import comparison, model
+from anabranch.spark_replay.backtest import model
 from anabranch.spark_replay.backtest.loads import Load, load_of
-from anabranch.spark_replay.backtest.model import (
-    PolicyFigures,
-    PolicyOutcome,
-    PolicyReplay,
-    Rules,
-    spread,
-)
+from anabranch.spark_replay.backtest.model import PolicyFigures, PolicyReplay
 
 _DEFAULT = AutoScalePolicy()
-_NO_RULES = Rules()
 
 
-def _replay(
-    minutes: list[tuple[int, float]],
-    policy: AutoScalePolicy = _DEFAULT,
-    rules: Rules = _NO_RULES,
-    lies: str = "uniform",
-) -> PolicyReplay:
+def _load(minutes: list[tuple[int, float]]) -> Load:
     """For so many minutes so many messages a second come in."""
     rates = [(rate, rate, rate, rate) for count, rate in minutes for _ in range(count)]
-    return PolicyReplay(Load(0, 60_000, rates), spread(lies, "t"), policy, _DEFAULT, rules)
+    return Load(0, 60_000, rates)
 
 
-def _run(minutes: list[tuple[int, float]], *given: Any, **more: Any) -> PolicyOutcome:
-    return _replay(minutes, *given, **more).run()
+def _replay(minutes: list[tuple[int, float]], policy: AutoScalePolicy = _DEFAULT) -> PolicyReplay:
+    return PolicyReplay(_load(minutes), policy, _DEFAULT)
 
 
-def _told(outcome: PolicyOutcome) -> list[tuple[int, str, str]]:
-    """Minute, action, reason."""
-    return [(each.at_ms // 60_000, each.what, each.reason) for each in outcome.log]
+def _run(minutes: list[tuple[int, float]], policy: AutoScalePolicy = _DEFAULT) -> PolicyFigures:
+    return _replay(minutes, policy).run()
 
 
 def test_a_load_over_the_threshold_is_split_after_the_minute_in_which_it_was() -> None:
-    outcome = _run([(10, 15_000.0)])
-    assert _told(outcome) == [(1, "split 0", "msgRateIn")]
-    assert outcome.segments == [1, *[2] * 9]
-    figures = outcome.figures
+    replay = _replay([(10, 15_000.0)])
+    figures = replay.run()
+    assert replay.segments == [1, *[2] * 9]
+    assert figures.actions == {"msgRateIn": 1}
     assert (figures.splits, figures.merges, figures.rebuckets, figures.flaps) == (1, 0, 0, 0)
     assert figures.over_threshold_s == 60
     assert figures.segment_hours == pytest.approx((1 + 9 * 2) / 60)
@@ -61,12 +42,15 @@ def test_a_load_over_the_threshold_is_split_after_the_minute_in_which_it_was() -
     assert (figures.segments_max, figures.seconds) == (2, 600)
 
 
-def test_segments_are_merged_when_they_were_cold_for_the_window_and_that_undoes_a_split() -> None:
-    outcome = _run([(10, 15_000.0), (20, 100.0)])
-    # The records that say cold are written at minute 11; the window is five minutes.
-    assert _told(outcome) == [(1, "split 0", "msgRateIn"), (16, "merge 1 2", "cold")]
-    assert (outcome.log[1].undoes, outcome.figures.flaps) == (15 * 60_000, 1)
-    assert outcome.figures.segment_hours == pytest.approx((1 + 15 * 2 + 14) / 60)
+@pytest.mark.parametrize(("minutes", "flaps"), [(10, 1), (80, 0)])
+def test_segments_are_merged_when_they_were_cold_for_the_window_and_that_may_undo_a_split(
+    minutes: int, flaps: int
+) -> None:
+    replay = _replay([(minutes, 15_000.0), (20, 100.0)])
+    figures = replay.run()
+    assert (figures.actions, figures.flaps) == ({"cold": 1, "msgRateIn": 1}, flaps)
+    # The records that say cold are written a minute later; the window is five minutes.
+    assert replay.segments == [1, *[2] * (minutes + 5), *[1] * 14]
 
 
 @pytest.mark.parametrize(("other", "merged"), [(1_000.0, 1), (1_100.0, 0)])
@@ -74,26 +58,20 @@ def test_only_a_rate_that_moves_by_more_than_a_quarter_begins_the_window_anew(
     other: float, merged: int
 ) -> None:
     wavering = [(1, rate) for _ in range(5) for rate in (800.0, other)]
-    assert _run([(1, 15_000.0), *wavering]).figures.merges == merged
+    assert _run([(1, 15_000.0), *wavering]).merges == merged
 
 
-@pytest.mark.parametrize("lies", ["uniform", "hot:0.1"])
-def test_a_trickle_that_doubles_each_minute_is_cold_all_the_same(lies: str) -> None:
+def test_a_trickle_that_doubles_each_minute_is_cold_all_the_same() -> None:
     trickle = [(1, rate) for _ in range(30) for rate in (10.0, 20.0)]
-    outcome = _run([(4, 25_000.0), *trickle], lies=lies)
-    assert outcome.figures.merges == outcome.figures.splits > 1
-    assert outcome.segments[-1] == 1
+    replay = _replay([(4, 25_000.0), *trickle])
+    figures = replay.run()
+    assert figures.merges == figures.splits > 1
+    assert replay.segments[-1] == 1
 
 
 def test_time_over_the_first_policys_threshold_is_told_of_each_policy() -> None:
-    figures = _run([(10, 15_000.0)], AutoScalePolicy(split_msg_rate_in_threshold=20_000)).figures
-    assert (figures.over_threshold_s, figures.over_first_s) == (0, 600)
-
-
-def test_a_hot_key_is_not_split_at_every_step() -> None:
-    outcome = _run([(60, 30_000.0)], lies="hot:1")
-    assert outcome.figures.splits <= 7
-    assert outcome.figures.over_threshold_s == 3600
+    figures = _run([(10, 15_000.0)], AutoScalePolicy(split_msg_rate_in_threshold=20_000))
+    assert (figures.splits, figures.over_threshold_s) == (0, 600)
 
 
 def test_a_topic_begins_as_its_policy_says() -> None:
@@ -104,32 +82,35 @@ def test_a_topic_begins_as_its_policy_says() -> None:
 
 
 def test_a_policy_that_is_switched_off_does_nothing() -> None:
-    figures = _run([(10, 99_000.0)], AutoScalePolicy(enabled=False)).figures
-    assert (figures.operations, figures.over_threshold_s) == (0, 600)
-
-
-def test_consumers_beyond_the_segments_are_counted() -> None:
-    figures = _run([(10, 9_000.0)], rules=Rules(consumers=3)).figures
-    assert figures.actions == {"consumer-count": 2}
+    figures = _run([(10, 99_000.0)], AutoScalePolicy(enabled=False))
+    assert (figures.actions, figures.over_threshold_s) == ({}, 600)
 
 
 def test_what_stands_in_the_way_is_counted_by_its_time() -> None:
-    figures = _run([(10, 15_000.0)], AutoScalePolicy(max_segments=1)).figures
+    figures = _run([(10, 15_000.0)], AutoScalePolicy(max_segments=1))
     assert figures.blocked_s == {Blocked.MAX_SEGMENTS.value: 600}
-    assert figures.operations == 0
+    assert figures.actions == {}
 
 
 @pytest.mark.parametrize(("minutes", "left"), [(3, [0, 1, 2]), (4, [1, 2])])
-def test_a_sealed_segment_is_forgotten_once_its_time_is_over(minutes: int, left: list[int]) -> None:
-    replay = _replay([(minutes, 15_000.0)], rules=Rules(retention_s=0.0))
+def test_a_sealed_segment_is_forgotten_once_its_time_is_over(
+    minutes: int, left: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "SEALED_MS", 130_000)
+    replay = _replay([(minutes, 15_000.0)])
     replay.run()
     assert sorted(replay.layout.segments) == left
 
 
 def test_sealed_segments_are_kept_as_on_a_node_where_nothing_else_is_said() -> None:
     node = load_settings(None, {}, {"advertisedAddress": "b1"})
-    assert Rules().retention_s == node.scalable_topic_retention_seconds
-    assert node.scalable_topic_sealed_retention_seconds == model.SEALED_S
+    assert node.scalable_topic_retention_seconds * 1000 == model.SEALED_MS
+
+
+@pytest.mark.parametrize(("rates", "mean"), [([1.0] * 10 + [3.0] * 20, 7), ([0.0] * 30, 0)])
+def test_rates_are_scaled_to_a_mean(rates: list[float], mean: float) -> None:
+    scaled = _load([(1, rate) for rate in rates]).scaled(7)
+    assert sum(each[0] for each in scaled.rates) / len(rates) == pytest.approx(mean)
 
 
 def test_totals_are_sums_and_the_most_segments_of_one() -> None:
@@ -190,26 +171,3 @@ def test_rows_become_steps(rows: list[tuple[float, float]], steps: list[float]) 
 def test_what_is_no_load_is_named(rows: list[tuple[float, float]], what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
         load_of(_frame(*rows), 60_000)
-
-
-# --- where the load lies ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["uniform", "hot:0.4", "zipf:1.1"])
-def test_a_spread_is_the_whole_load_once(text: str) -> None:
-    below = spread(text, "a/b/c")
-    assert (below[0], len(below)) == (0, RING16 + 1)
-    assert below[-1] == pytest.approx(1)
-    assert (np.diff(below) >= 0).all()
-    cuts = (0, 1, 17, 40_000, RING16)
-    assert sum(below[high] - below[low] for low, high in pairwise(cuts)) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("text", ["", "hot", "hot:2", "zipf:x", "zipf:-1", "uniform:1", "even"])
-def test_an_unknown_spread_is_refused_with_what_there_is(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="there are uniform, hot:SHARE"):
-        spread(text, "t")
-
-
-def test_examples_in_docstrings_hold() -> None:
-    assert doctest.testmod(model).failed == doctest.testmod(comparison).failed == 0

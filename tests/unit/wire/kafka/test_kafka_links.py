@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 
 import pytest
@@ -126,11 +125,11 @@ async def test_questions_to_any_broker_go_beside_the_link_of_records() -> None:
         links = KafkaLinks(servers(first), {})
         link = links.link(first.address)
         assert links.link(first.address) is link
-        held = asyncio.create_task(link.ask(0, 9, b"", WAIT_S))
+        held = link.send(0, 9, b"", WAIT_S)
         await links.metadata([], WAIT_S)
         assert len(first.callers) == 2
         links.close()
         with pytest.raises(LinkLostError, match="the client was closed"):
             await held
         with pytest.raises(LinkLostError, match="the client was closed"):
-            await links.link((HOST, 1)).ask(0, 9, b"", WAIT_S)
+            await links.link((HOST, 1)).send(0, 9, b"", WAIT_S)

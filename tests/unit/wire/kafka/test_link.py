@@ -32,7 +32,7 @@ def text(reader: ResponseReader) -> bytes:
 
 
 async def asked(link: KafkaLink, body: bytes, timeout_s: float = WAIT_S) -> bytes:
-    return text(await link.ask(3, 12, body, timeout_s))
+    return text(await link.send(3, 12, body, timeout_s))
 
 
 async def lost(answer: Awaitable[object]) -> LinkLostError:
@@ -55,7 +55,7 @@ async def test_a_question_goes_out_to_the_byte_and_its_body_is_not_copied() -> N
     async with frame_broker(serve) as broker:
         link = KafkaLink(broker.address, LinkSecurity({"client.id": "me"}))
         parts: list[Buffer] = [b"one", bytearray(b"two"), memoryview(b"three")]
-        answer = await link.ask(0, 9, parts, WAIT_S)
+        answer = await link.send(0, 9, parts, WAIT_S)
         assert text(answer) == b"yes"
         assert seen == [(0, 9, 1, "me", b"\0onetwothree")]
         assert link.last_trouble == ""
@@ -205,13 +205,14 @@ async def test_a_question_that_is_not_answered_in_time_ends_the_connection_for_a
 
 
 async def test_a_connection_that_does_not_come_about_is_given_up(
-    authority: Authority,
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = asyncio.Event()
+    monkeypatch.setattr(links, "CONNECT_S_MAX", 0.2)
 
     async with frame_broker(lambda _: silent.wait()) as broker:  # type: ignore[arg-type,return-value]
         tls = {"security.protocol": "ssl", "ssl.ca.location": str(authority.file)}
-        link = KafkaLink(broker.address, LinkSecurity(tls), connect_timeout_s=0.2)
+        link = KafkaLink(broker.address, LinkSecurity(tls))
         short = await lost(asked(link, b"one", 0.05))
         assert not short.was_written
         assert "not connected yet; nothing else came of it within 0.05 s" in str(short)

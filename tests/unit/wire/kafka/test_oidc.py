@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from anabranch.access import kafka_tokens
 from anabranch.devkit import ports
 from anabranch.wire.kafka import oidc
+from anabranch.wire.kafka.protocol import can_ask
 from anabranch.wire.kafka.sasl import SaslError, conversation, said
+from support.authority import Authority
 from support.frame_broker import HOST
+from support.waiting import await_
 
 _PREFIX = "sasl.oauthbearer"
 
@@ -129,6 +136,48 @@ def test_why_there_is_no_token_is_told_without_secrets(
     with pytest.raises(SaslError, match=why) as error:
         said(conversation(kafka(provider.url)))
     assert "pencil" not in str(error.value)
+
+
+def test_a_function_of_the_user_may_give_the_token_and_is_asked_again_for_a_refused_one() -> None:
+    numbers = itertools.count()
+
+    def give() -> tuple[str, float, str, dict[str, str]]:
+        return f"token-{next(numbers)}", time.time() + 900, "me", {"a": "b"}
+
+    plain = {"security.protocol": "sasl_plaintext"}
+    given = kafka_tokens.at(kafka_tokens.with_tokens(plain, give), "kafka:9092")
+    assert can_ask(given)
+    for _ in range(2):
+        talk = conversation(given)
+        assert said(talk) == b"n,,\x01auth=Bearer token-0\x01a=b\x01\x01"
+        assert said(talk, b"") is None
+    talk = conversation(given)
+    said(talk)
+    assert said(talk, b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(SaslError, match="does not take the token"):
+        said(talk, b"")
+    await_(lambda: given[kafka_tokens.OAUTH_CB]()[0] != "token-0")
+
+
+def test_a_function_of_the_user_that_fails_may_come_to_itself() -> None:
+    def give() -> tuple[str, float]:
+        raise ValueError("the vault is shut")
+
+    given = kafka_tokens.at(kafka_tokens.with_tokens({}, give), "kafka:9092")
+    with pytest.raises(ConnectionError, match="give fails: ValueError: the vault is shut"):
+        said(conversation(given))
+
+
+def test_an_authority_of_ones_own_is_trusted_only_if_it_is_one(
+    provider: Provider, tmp_path: Path
+) -> None:
+    file = tmp_path / "authority.pem"
+    file.write_text("nothing")
+    for name, value in (("location", str(file)), ("location", "/nowhere"), ("pem", "nothing")):
+        with pytest.raises(SaslError, match="has no certificate in PEM"):
+            said(conversation(kafka(provider.url, **{f"https.ca.{name}": value})))
+    with_one = kafka(provider.url, **{"https.ca.location": str(Authority(tmp_path).file)})
+    assert said(conversation(with_one)) is not None
 
 
 def test_a_provider_that_fails_may_be_asked_again(provider: Provider) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import threading
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,38 +15,11 @@ from anabranch.wire.kafka import protocol
 from anabranch.wire.kafka.producer_state import ProducerState, ask
 from anabranch.wire.kafka.protocol import BrokerConnection, KafkaProtocolError, ResponseReader, text
 from anabranch.wire.varint import varint
+from support.leader import Leader
 from support.waiting import WAIT_S
 
 NO_TAGS = b"\0"
 TAGS = b"\x01\x05\x02ab"  # one, number 5, of two bytes: of a later Kafka
-
-
-class Leader:
-    """A broker that notes what it is asked and answers in turn; then it closes the connection."""
-
-    def __init__(self, *answers: bytes) -> None:
-        self.asked: list[bytes] = []
-        self._answers = answers
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._door.getsockname()
-        self._thread = threading.Thread(target=self._serve)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join(WAIT_S)
-        self._door.close()
-
-    def _serve(self) -> None:
-        self._door.settimeout(WAIT_S)
-        stream, _ = self._door.accept()
-        with stream, stream.makefile("rb") as questions:
-            for answer in self._answers:
-                (size,) = struct.unpack(">i", questions.read(4))
-                self.asked.append(questions.read(size))
-                stream.sendall(answer)
 
 
 HEADER = struct.pack(">i", 1) + TAGS

@@ -103,8 +103,9 @@ def test_metadata_tells_who_leads_and_of_what_there_is_nothing() -> None:
     told = read_metadata(ResponseReader(data + TAGS))
     assert told.brokers == {1: ("host", 9)}
     assert told.topics == {
-        "one": TopicMetadata("A" * 22, {4: PartitionMetadata(5, -1, 9, 3)}),
+        "one": TopicMetadata("A" * 22, {4: PartitionMetadata(5, -1, 9, 3)}, False, 0),
         "two": 3,
     }
     assert metadata_request(["one"]) == b"\x02" + bytes(16) + b"\x04one\0\0\0\0"
+    assert metadata_request(["one"], operations=True)[-3:] == b"\0\x01\0"
     assert metadata_request([]) == b"\x01\0\0\0"

@@ -60,17 +60,6 @@ async def test_closing_closes_both_kinds_and_permits_may_still_come_back() -> No
     assert acquired(limiter) == (0, 0)
 
 
-async def test_a_permit_that_is_none_is_refused() -> None:
-    limiter, other = limiter_of(), limiter_of()
-    theirs = await other.acquire(3, HEAP)
-    for strange in (theirs, await limiter.side(HEAP).acquire(1), None):
-        with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid permit type"):
-            limiter.release(strange)  # type: ignore[arg-type]
-        with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid permit type"):
-            await limiter.update(strange, 1)  # type: ignore[arg-type]
-    assert theirs.size == 3
-
-
 async def test_limits_of_each_kind_change_by_themselves() -> None:
     limiter = limiter_of(10)
     limits = DualMemoryLimits(SemaphoreLimits(1, 2, 3), SemaphoreLimits(4, 5, 6))

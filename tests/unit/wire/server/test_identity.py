@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
-from anabranch.wire.server.admission import AdmittedPeer, Visitor
-from anabranch.wire.server.identity import PeerIdentity
+from anabranch.wire.server.identity import AdmittedPeer, PeerIdentity, Visitor
 
 
 async def test_who_is_gone_before_it_is_looked_at_is_asked_of_nobody() -> None:

@@ -147,7 +147,7 @@ async def test_who_never_says_connect_is_disconnected() -> None:
     ):
         told = await it.told()
         assert told.error.error == pb.NotAllowedError
-        assert "no CONNECT came within 0.01 s; brokerHandshakeTimeout" in told.error.message
+        assert "no CONNECT came within 0.01 s" in told.error.message
         assert await it.answer() is None
 
 

@@ -115,7 +115,7 @@ async def test_who_connects_and_uses_nothing_is_told_to_come_again() -> None:
         async with honest(server) as idle:
             told = await idle.told()
             assert told.error.error == pb.ServiceNotReady
-            assert "brokerConnectionMaxIdleSeconds" in told.error.message
+            assert "and nothing is watched" in told.error.message
             assert await idle.answer() is None
         await asyncio.sleep(0)
         assert watcher.is_open
@@ -157,7 +157,7 @@ async def test_a_frame_may_be_as_large_as_the_setting_says_and_no_larger() -> No
         client.send(commands.envelope(pb.CommandLookupTopic(topic=topic + "t" * 60, request_id=2)))
         told = await client.told()
         assert told.error.error == pb.NotAllowedError
-        assert "must have 4 to 60000; brokerMaxFrameSize" in told.error.message
+        assert "must have 4 to 60000" in told.error.message
         assert server.gate.counts[PortRefusal.FRAME_SIZE] == 1
 
 
@@ -237,7 +237,7 @@ async def test_a_flood_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptu
     assert "wire.turned_away reason=connections_per_ip" in line
 
 
-OF_THE_ACCOUNT = [each for each in PortRefusal if each.value.startswith(("conn", "watch", "mem"))]
+OF_THE_ACCOUNT = [each for each in PortRefusal if each.value.startswith(("conn", "mem"))]
 
 
 @pytest.mark.parametrize("refusal", OF_THE_ACCOUNT)

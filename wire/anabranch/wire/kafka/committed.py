@@ -41,12 +41,6 @@ class Committed(NamedTuple):
     error: int = 0
     metadata: Mapping[Partition, str] = MappingProxyType({})
 
-    def marked(self, metadata: str) -> dict[Partition, int]:
-        """Returns the offsets that were committed with exactly that text."""
-        written = self.metadata.get
-        found = self.offsets.items()
-        return {place: at for place, at in found if at >= 0 and written(place) == metadata}
-
 
 class CommittedReader:
     """Asks over connections of its own, and keeps them. Use it from one thread at a time.

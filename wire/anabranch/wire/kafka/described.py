@@ -8,9 +8,10 @@ KIP-516). Both are in Kafka 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from anabranch.core.adoption.survey import TopicSetting
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.wire.kafka.metadata import (
     METADATA,
@@ -31,12 +32,11 @@ from anabranch.wire.kafka.protocol import (
     text,
 )
 
-_T = TypeVar("_T")
-
-_DESCRIBE_CONFIGS: Final = 32
-_DESCRIBE_CONFIGS_VERSION: Final = 4
+DESCRIBE_CONFIGS: Final = 32
+DESCRIBE_CONFIGS_VERSION: Final = 4
 _TOPIC: Final = b"\x02"  # the kind of thing that has settings
 _UNKNOWN: Final = 3
+_SET_ON_THE_TOPIC: Final = 1  # and not inherited from a broker, or from the default
 
 
 class TopicDescriber:
@@ -60,9 +60,13 @@ class TopicDescriber:
         Blocks. Raises OSError or KafkaProtocolError if no broker answers.
         """
         asked = metadata_request(topics)
-        there = self._asked(METADATA, METADATA_VERSION, asked, read_metadata).topics
-        configs = _chosen(topics, settings)
-        told = self._asked(_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, configs, _settings)
+        there = self._brokers.ask_any(
+            self._in_turn(), METADATA, METADATA_VERSION, asked, read_metadata
+        ).topics
+        configs = settings_request(topics, settings)
+        told = self._brokers.ask_any(
+            self._in_turn(), DESCRIBE_CONFIGS, DESCRIBE_CONFIGS_VERSION, configs, _settings
+        )
         found: dict[str, KafkaTopic | None] = {}
         for topic in topics:
             known, entries = there.get(topic), told.get(topic)
@@ -76,16 +80,10 @@ class TopicDescriber:
         """Ends the connections."""
         self._brokers.close()
 
-    def _asked(
-        self, question: int, version: int, body: bytes, read: Callable[[ResponseReader], _T]
-    ) -> _T:
-        """Returns the answer of the first broker that gives one.
-        The next question goes to that broker first.
-        """
-        return self._brokers.ask_any(self._in_turn(), question, version, body, read)
-
     def _in_turn(self) -> Iterator[Address]:
-        """Yields each broker once. A broker that is passed over comes last from now on."""
+        """Yields each broker once, first the one that answered last. A broker that is passed over
+        comes last from now on.
+        """
         for _ in range(len(self._addresses)):
             yield self._addresses[0]
             self._addresses.append(self._addresses.pop(0))
@@ -105,9 +103,9 @@ class BrokerViews:
         self, brokers: Iterable[Address], topics: Sequence[str], names: Collection[str]
     ) -> dict[Address, dict[str, dict[str, str]]]:
         """Returns these settings of each topic, as each broker tells them."""
-        body = _chosen(topics, names)
+        body = settings_request(topics, names)
         told = self._brokers.ask_each(
-            brokers, _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, body, _settings
+            brokers, DESCRIBE_CONFIGS, DESCRIBE_CONFIGS_VERSION, body, _settings
         )
         return {
             broker: {topic: each for topic, each in found.items() if isinstance(each, dict)}
@@ -136,7 +134,8 @@ def _epochs(metadata: KafkaMetadata) -> dict[Partition, int]:
     }
 
 
-def _chosen(topics: Iterable[str], settings: Iterable[str]) -> bytes:
+def settings_request(topics: Iterable[str], settings: Iterable[str]) -> bytes:
+    """Returns the body of DescribeConfigs that asks for these settings of topics."""
     keys = array(map(text, settings))
     asked = array([_TOPIC + text(topic) + keys + NO_TAGS for topic in topics])
     return asked + b"\0\0" + NO_TAGS  # neither synonyms nor documentation
@@ -144,18 +143,27 @@ def _chosen(topics: Iterable[str], settings: Iterable[str]) -> bytes:
 
 def _settings(reader: ResponseReader) -> dict[str, dict[str, str] | int]:
     """Returns the settings of each topic, or Kafka's error."""
+    return {
+        topic: each if isinstance(each, int) else {name: told.value for name, told in each.items()}
+        for topic, each in read_settings(reader).items()
+    }
+
+
+def read_settings(reader: ResponseReader) -> dict[str, dict[str, TopicSetting] | int]:
+    """Returns the settings of each topic with their sources, or Kafka's error."""
     reader.skip(4)  # throttle time
-    found: dict[str, dict[str, str] | int] = {}
+    found: dict[str, dict[str, TopicSetting] | int] = {}
     for _ in range(reader.count()):
         (error,) = reader.unpack(">h")
         reader.text()  # the text of the error
         reader.skip(1)  # the kind
         name = reader.text()
-        entries: dict[str, str] = {}
+        entries: dict[str, TopicSetting] = {}
         for _ in range(reader.count()):
             key = reader.text()
-            entries[key] = reader.text()
-            reader.skip(3)  # flags: read-only, its source, secret
+            value = reader.text()
+            _, source, _ = reader.unpack(">bbb")  # read-only, source, secret
+            entries[key] = TopicSetting(value, is_own=source == _SET_ON_THE_TOPIC)
             if reader.count():
                 raise KafkaProtocolError("Kafka told synonyms that it was not asked for")
             reader.skip(1)  # its type

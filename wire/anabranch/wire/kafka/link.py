@@ -89,18 +89,11 @@ class KafkaLink:
     properties that `can_ask` accepts, and other links may share it.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        security: LinkSecurity,
-        *,
-        connect_timeout_s: float = CONNECT_S_MAX,
-    ) -> None:
+    def __init__(self, address: Address, security: LinkSecurity) -> None:
         self.address = address
         self.last_trouble = ""  # the last failure, in words
         self.trouble_at = 0.0  # the time of time.monotonic
         self._name = f"{address[0]}:{address[1]}"
-        self._connect_timeout_s = connect_timeout_s
         self._security = security
         self._loop: asyncio.AbstractEventLoop | None = None
         # A pipeline takes all that is asked. Without one, questions wait, and a task opens one.
@@ -119,16 +112,10 @@ class KafkaLink:
         with contextlib.suppress(OSError, KafkaProtocolError):
             await self.send(METADATA, METADATA_VERSION, metadata_request(()), timeout_s)
 
-    async def ask(
-        self, api: int, version: int, body: bytes | Sequence[Buffer], timeout_s: float
-    ) -> ResponseReader:
-        """Returns the body of the answer to a "flexible" request. Raises the errors of `send`."""
-        return await self.send(api, version, body, timeout_s)
-
     def send(
         self, api: int, version: int, body: bytes | Sequence[Buffer], timeout_s: float
     ) -> asyncio.Future[ResponseReader]:
-        """Asks at once, in the order of calls, and returns the answer to come.
+        """Asks a "flexible" request at once, in the order of calls. Returns the answer to come.
 
         The answer raises LinkLostError if the connection ends before or cannot be made. It does so
         too if nothing has come in `timeout_s`. That ends the connection for all, because a late
@@ -252,7 +239,7 @@ class KafkaLink:
             return made[-1]
 
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(CONNECT_S_MAX):
                 context = await self._security.context()
                 name = None if context is None else host
                 await loop.create_connection(factory, host, port, ssl=context, server_hostname=name)
@@ -264,7 +251,7 @@ class KafkaLink:
         except TimeoutError as error:
             if error.errno is not None:  # the system's own, not ours
                 raise
-            raise TimeoutError(f"no connection within {self._connect_timeout_s:g} s") from None
+            raise TimeoutError(f"no connection within {CONNECT_S_MAX:g} s") from None
         finally:
             for each in made:
                 if each is not joined:
@@ -409,7 +396,7 @@ class KafkaLinks:
             left_s = max(0.0, deadline - loop.time()) / (len(addresses) - tried)
             try:
                 link = self._kept(self._asked, address)
-                return read(await link.ask(api, version, body, left_s))
+                return read(await link.send(api, version, body, left_s))
             except (OSError, KafkaProtocolError) as error:
                 failures.append(error)
                 if address in self._in_turn:

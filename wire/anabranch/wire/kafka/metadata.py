@@ -6,6 +6,7 @@ Metadata of version 12 has topics' ids (KIP-516); it is in Kafka 3.1.
 from __future__ import annotations
 
 import base64
+import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from anabranch.wire.kafka.protocol import NO_TAGS, Address, ResponseReader, arra
 
 METADATA: Final = 3
 METADATA_VERSION: Final = 12
+UNTOLD: Final = -(1 << 31)
 _NO_ID: Final = bytes(16)
 
 
@@ -29,10 +31,15 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic that Kafka has."""
+    """A topic that Kafka has. `is_internal`: it is one of Kafka's own.
+
+    `operations` has a bit for each operation that this client may do, or is UNTOLD.
+    """
 
     topic_id: str
     partitions: dict[int, PartitionMetadata]
+    is_internal: bool = False
+    operations: int = UNTOLD
 
 
 class KafkaMetadata(NamedTuple):
@@ -42,12 +49,12 @@ class KafkaMetadata(NamedTuple):
     topics: dict[str, TopicMetadata | int]
 
 
-def metadata_request(topics: Iterable[str]) -> bytes:
+def metadata_request(topics: Iterable[str], *, operations: bool = False) -> bytes:
     """Returns the body that asks for these topics, and creates none of them.
-    Without topics it asks for brokers.
+    Without topics it asks for brokers. `operations`: also for those that this client may do.
     """
     named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
-    return array(named) + b"\0\0" + NO_TAGS
+    return array(named) + struct.pack(">??", False, operations) + NO_TAGS
 
 
 def read_metadata(reader: ResponseReader) -> KafkaMetadata:
@@ -68,7 +75,7 @@ def read_metadata(reader: ResponseReader) -> KafkaMetadata:
         (error,) = reader.unpack(">h")
         name = reader.text()
         topic_id = base64.urlsafe_b64encode(reader.take(16)).decode().rstrip("=")
-        reader.skip(1)  # True for Kafka's own topics
+        is_internal = reader.take(1) != b"\0"
         partitions: dict[int, PartitionMetadata] = {}
         for _ in range(reader.count()):
             wrong, number, leader, epoch = reader.unpack(">hiii")
@@ -78,7 +85,7 @@ def read_metadata(reader: ResponseReader) -> KafkaMetadata:
                 reader.skip(4 * reader.count())
             reader.tags()
             partitions[number] = PartitionMetadata(wrong, leader, epoch, replicas)
-        reader.skip(4)  # the allowed operations
+        (operations,) = reader.unpack(">i")
         reader.tags()
-        topics[name] = error or TopicMetadata(topic_id, partitions)
+        topics[name] = error or TopicMetadata(topic_id, partitions, is_internal, operations)
     return KafkaMetadata(brokers, topics)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from anabranch.access.kafka_tokens import TOKEN
 from anabranch.wire.errors import WireError
 
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -22,13 +23,15 @@ NEEDED: Final = (
     ("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"),
 )
 _SCOPE: Final = "sasl.oauthbearer.scope"
-PROPERTIES: Final = frozenset({_SCOPE, *(name for names in NEEDED for name in names)})
+_AUTHORITIES: Final = ("https.ca.location", "https.ca.pem")
+PROPERTIES: Final = frozenset(
+    {_SCOPE, *_AUTHORITIES, *(name for names in NEEDED for name in names)}
+)
 _ASK_S_MAX: Final = 4.0
 _OF_LIFETIME: Final = 0.8
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 _CODE: Final = re.compile(r"\w{1,40}")
 
-_kept: dict[tuple[str, ...], tuple[str, float]] = {}  # and until when, by time.monotonic
+_kept: dict[tuple[str | None, ...], tuple[str, float]] = {}  # and until when, by time.monotonic
 
 
 class TokenError(WireError):
@@ -46,7 +49,7 @@ def token(kafka: Mapping[str, Any]) -> str:
     asked_at = time.monotonic()
     told = _told(*key)
     found = told.get("access_token")
-    if not isinstance(found, str) or not _TOKEN.fullmatch(found):
+    if not isinstance(found, str) or not TOKEN.fullmatch(found):
         raise TokenError(f"what answers at {_URL} gives no token: correct the address")
     lifetime_s = told.get("expires_in")
     if isinstance(lifetime_s, int | float) and lifetime_s > 0:
@@ -59,19 +62,25 @@ def forget(kafka: Mapping[str, Any]) -> None:
     _kept.pop(_key(kafka), None)
 
 
-def _key(kafka: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _key(kafka: Mapping[str, Any]) -> tuple[str, str, str, str, str | None, str | None]:
     url, user, secret = (
         next(str(kafka[name]) for name in names if name in kafka) for names in NEEDED
     )
-    return url, user, secret, str(kafka.get(_SCOPE, ""))
+    file, pem = map(kafka.get, _AUTHORITIES)
+    return url, user, secret, str(kafka.get(_SCOPE, "")), file, pem
 
 
-def _told(url: str, user: str, secret: str, scope: str) -> dict[str, Any]:
+def _told(
+    url: str, user: str, secret: str, scope: str, file: str | None, pem: str | None
+) -> dict[str, Any]:
     """Returns the provider's answer. Its text is in no error, because it may hold a secret."""
     import httpx  # it takes its time, and few need it
 
     asked = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
-    trusted = ssl.create_default_context()  # the system's authorities, as librdkafka does
+    try:  # the system's authorities if none are given, as librdkafka does
+        trusted = ssl.create_default_context(cafile=file, cadata=pem)
+    except (OSError, ValueError):
+        raise TokenError(f"{' or '.join(_AUTHORITIES)} has no certificate in PEM") from None
     try:
         answer = httpx.post(
             url, data=asked, auth=(user, secret), timeout=_ASK_S_MAX, verify=trusted

@@ -18,22 +18,25 @@ that its own log does not reach beyond the committed end. Then nothing that it t
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from anabranch.wire.kafka.protocol import (
+    NO_TAGS,
+    Ask,
     BrokerConnection,
     KafkaProtocolError,
     ResponseReader,
+    array,
     text,
 )
 from anabranch.wire.varint import varint
 
 _DESCRIBE_PRODUCERS: Final = 61
-_LIST_OFFSETS: Final = 2
+LIST_OFFSETS: Final = 2
 _LIST_OFFSETS_VERSION: Final = 6
-_LATEST: Final = -1
+LATEST: Final = -1
 _CLIENT: Final = -1  # only a leader answers it, with the committed end
 _DEBUGGER: Final = -2  # any broker answers it, with the end of its own log
 _NOT_AVAILABLE: Final = 78  # a new leader does not know yet what is committed
@@ -68,7 +71,7 @@ def ask(
             raise ConnectionAbortedError(
                 f"{topic}[{number}] stands at {committed}, before its sealed end, {end}"
             )
-        (found,) = describe(connection, topic, [number])
+        (found,) = describe(connection.ask, topic, [number])
         if found.error in _PASSING:
             raise ConnectionAbortedError(f"{topic}[{number}] moves to another leader")
         if found.error:
@@ -89,12 +92,11 @@ def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -
     """Returns the end of the partition for that asker. Raises ConnectionAbortedError unless the
     broker leads it, and KafkaProtocolError.
     """
-    question = struct.pack(">ib", asker, 0) + b"\x02" + text(topic) + b"\x02"
-    question += struct.pack(">iiq", partition, -1, _LATEST) + b"\0\0\0"
-    told = _ends(connection.ask(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, question))
-    if [found for found, *_ in told] != [partition]:
+    question = offsets_request(topic, [partition], LATEST, asker=asker)
+    told = read_offsets(connection.ask(LIST_OFFSETS, _LIST_OFFSETS_VERSION, question))
+    if [each.partition for each in told] != [partition]:
         raise KafkaProtocolError(f"Kafka does not tell the end of {topic}[{partition}]")
-    ((_, error, end),) = told
+    ((_, error, _, end),) = told
     if error in (*_PASSING, _NOT_AVAILABLE):
         raise ConnectionAbortedError(f"{topic}[{partition}] moves to another leader")
     if error:
@@ -105,38 +107,68 @@ def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -
     return end
 
 
-def _ends(reader: ResponseReader) -> list[tuple[int, int, int]]:
-    """Returns the number, error and end of each partition of an answer."""
+class ToldOffset(NamedTuple):
+    """An offset of a partition, and its time if a time was asked for, or Kafka's error."""
+
+    partition: int
+    error: int
+    timestamp_ms: int
+    offset: int
+
+
+def offsets_request(
+    topic: str, partitions: Iterable[int], at: int, *, asker: int = _CLIENT, stable: bool = False
+) -> bytes:
+    """Returns the body of ListOffsets, versions 6 to 9, that asks about `at`, a time or LATEST.
+
+    `stable`: the end is where the first open transaction begins.
+    """
+    asked = array(struct.pack(">iiq", each, -1, at) + NO_TAGS for each in partitions)
+    topics = array([text(topic) + asked + NO_TAGS])
+    return struct.pack(">ib", asker, stable) + topics + NO_TAGS
+
+
+def read_offsets(reader: ResponseReader) -> list[ToldOffset]:
+    """Decodes the body of the answer."""
     reader.skip(4)  # throttle time
     found = []
     for _ in range(reader.count()):
         reader.text()  # topic
         for _ in range(reader.count()):
-            partition, error, _, end, _ = reader.unpack(">ihqqi")
+            partition, error, timestamp_ms, offset, _ = reader.unpack(">ihqqi")
             reader.tags()
-            found.append((partition, error, end))
+            found.append(ToldOffset(partition, error, timestamp_ms, offset))
         reader.tags()
     return found
 
 
+class ProducerActivity(NamedTuple):
+    """`coordinator_epoch` is -1 unless the producer has ended a transaction. `transaction_offset`
+    is the begin of its open one, or -1.
+    """
+
+    last_ms: int
+    coordinator_epoch: int
+    transaction_offset: int
+
+
 class PartitionProducers(NamedTuple):
-    """The producers that a partition knows, or Kafka's error."""
+    """The producers that a partition knows, each with its activity, or Kafka's error."""
 
     partition: int
     error: int
     message: str
     states: list[ProducerState]
+    activities: list[ProducerActivity]
 
 
-def describe(
-    connection: BrokerConnection, topic: str, partitions: Sequence[int]
-) -> list[PartitionProducers]:
+def describe(ask: Ask, topic: str, partitions: Sequence[int]) -> list[PartitionProducers]:
     """Asks DescribeProducers, version 0.
     Raises KafkaProtocolError unless the answer has each partition once.
     """
     numbers = varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
     topics = b"\x02" + text(topic) + numbers
-    found = _answer(connection.ask(_DESCRIBE_PRODUCERS, 0, topics + b"\0\0"))
+    found = _answer(ask(_DESCRIBE_PRODUCERS, 0, topics + b"\0\0"))
     told = [each.partition for each in found]
     if sorted(told) != sorted(partitions):
         raise KafkaProtocolError(
@@ -153,12 +185,12 @@ def _answer(reader: ResponseReader) -> list[PartitionProducers]:
         for _ in range(reader.varint() - 1):
             partition, error = reader.unpack(">ih")
             message = reader.take(max(0, reader.varint() - 1)).decode(errors="replace")
-            states = []
+            states, activities = [], []
             for _ in range(reader.varint() - 1):
                 states.append(ProducerState(*reader.unpack(">qii")))
-                reader.skip(20)  # its last time, its coordinator, its open transaction
+                activities.append(ProducerActivity(*reader.unpack(">qiq")))
                 reader.tags()
             reader.tags()
-            found.append(PartitionProducers(partition, error, message, states))
+            found.append(PartitionProducers(partition, error, message, states, activities))
         reader.tags()
     return found

@@ -10,12 +10,12 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, NamedTuple, TypeVar
 
-from anabranch.wire import clock
 from anabranch.wire.errors import WireError
 from anabranch.wire.kafka import sasl
 from anabranch.wire.varint import varint
@@ -25,13 +25,14 @@ Partition = tuple[str, int]  # Kafka topic and number
 
 NO_TAGS: Final = b"\0"  # a "flexible" request has them after each of its structures
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+API_VERSIONS: Final = 18
 HANDSHAKE: Final = 17
 HANDSHAKE_VERSION: Final = 1  # its header and answer have no tags
 AUTHENTICATE: Final = 36
 AUTHENTICATE_VERSION: Final = 2
+Ask = Callable[[int, int, bytes], "ResponseReader"]  # `BrokerConnection.ask`, of some connection
 _T = TypeVar("_T")
 _SERVER: Final = re.compile(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]/]+))(?::(\d+))?/?")
-_LEFT_S_MIN: Final = 0.001  # no time at all would mean not to wait
 _PORT: Final = 9092  # where none is named
 _FALSE: Final = ("false", "f", "0")  # so librdkafka reads what is true or not
 _SSL: Final = frozenset(
@@ -85,7 +86,8 @@ def unsupported(kafka: Mapping[str, Any]) -> str:
             return f"{name} is given without SASL: give security.protocol=sasl_ssl, or leave it out"
         return (
             f"{name} is read by librdkafka alone: leave it out. Connections of Anabranch's own "
-            "take certificates and keys in PEM, and PLAIN, SCRAM or OAUTHBEARER with oidc"
+            "take certificates and keys in PEM, and PLAIN, SCRAM, or OAUTHBEARER with a token "
+            "provider or with oidc and a client's secret"
         )
     return ""
 
@@ -108,7 +110,7 @@ class BrokerConnection:
     """A blocking connection to one Kafka broker. Raises OSError if it is out of reach."""
 
     def __init__(self, address: Address, kafka: Mapping[str, Any], timeout_s: float) -> None:
-        self._address, self._timeout_s = address, timeout_s
+        self._address = address
         plain = socket.create_connection(address, timeout_s)
         self._stream = plain
         try:
@@ -124,18 +126,10 @@ class BrokerConnection:
 
     def ask(self, question: int, version: int, body: bytes) -> ResponseReader:
         """The body of the answer to a "flexible" request, which counts lengths from 1."""
-        self.send(question, version, body)
-        return self.receive(self._timeout_s)
-
-    def send(self, question: int, version: int, body: bytes) -> None:
-        """Sends a "flexible" request."""
         self._send(question, version, NO_TAGS + body)
-
-    def receive(self, timeout_s: float) -> ResponseReader:
-        """Returns the body of the answer to what `send` sent. Raises TimeoutError, an OSError."""
-        self._stream.settimeout(timeout_s)
         reader = self._received()
-        reader.tags()
+        if question != API_VERSIONS:  # whose answer a Kafka of any age can be read by
+            reader.tags()
         return reader
 
     def _send(self, question: int, version: int, rest: bytes) -> None:
@@ -188,7 +182,8 @@ class BrokerConnections:
                 return self._answer(address, kept, question, version, body)
             except ConnectionError:
                 pass  # Kafka closes what nobody has used for long
-        return self._answer(address, self._made(address), question, version, body)
+        fresh = BrokerConnection(address, self._kafka, self._timeout_s)
+        return self._answer(address, fresh, question, version, body)
 
     def ask_each(
         self,
@@ -202,30 +197,16 @@ class BrokerConnections:
 
         A broker that gives no whole answer in time is left out.
         """
-        asked: dict[Address, BrokerConnection] = {}
-        found: dict[Address, _T] = {}
-        try:
-            for address in addresses:
-                with suppress(OSError, KafkaProtocolError):
-                    kept = self._kept.pop(address, None)
-                    asked[address] = self._made(address) if kept is None else kept
-                    asked[address].send(question, version, body)
-            until = clock.now() + self._timeout_s
-            for address in tuple(asked):
-                with suppress(OSError, KafkaProtocolError):
-                    try:
-                        answer = asked[address].receive(max(_LEFT_S_MIN, until - clock.now()))
-                        self._kept[address] = asked.pop(address)
-                    except ConnectionError:  # Kafka closes what nobody has used for long
-                        answer = self.ask(address, question, version, body)
-                    found[address] = read(answer)
-        finally:
-            for connection in asked.values():
-                connection.close()
-        return found
 
-    def _made(self, address: Address) -> BrokerConnection:
-        return BrokerConnection(address, self._kafka, self._timeout_s)
+        def told(address: Address) -> _T | None:
+            with suppress(OSError, KafkaProtocolError):
+                return read(self.ask(address, question, version, body))
+            return None
+
+        asked = list(dict.fromkeys(addresses))
+        with ThreadPoolExecutor(max(1, len(asked)), "Kafka") as threads:
+            answers = zip(asked, threads.map(told, asked), strict=True)
+            return {address: found for address, found in answers if found is not None}
 
     def ask_any(
         self,

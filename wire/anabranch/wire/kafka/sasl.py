@@ -1,5 +1,5 @@
 """SASL for connections of our own to a guarded Kafka: PLAIN, SCRAM (RFC 5802) and OAUTHBEARER (RFC
-7628) with tokens of OpenID Connect.
+7628) with tokens of a provider or of OpenID Connect.
 
 The module reads librdkafka's properties in librdkafka's way. Only librdkafka has other mechanisms.
 """
@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
+from anabranch.access.errors import CredentialsError
+from anabranch.access.kafka_tokens import OAUTH_CB, TokenCache
 from anabranch.wire.errors import WireError
 from anabranch.wire.kafka import oidc
 
@@ -27,11 +29,13 @@ PROPERTIES: Final = frozenset(
         "sasl.mechanisms",
         "sasl.username",
         "sasl.password",
+        OAUTH_CB,
         _METHOD,
         _EXTENSIONS,
         *oidc.PROPERTIES,
     }
 )
+_TOKEN_S_MAX: Final = 4.0
 _PROTOCOLS: Final = ("sasl_plaintext", "sasl_ssl")
 _NO_BINDING: Final = "n,,"  # the channel's
 # Fewer are soon guessed through, as Kafka's own clients hold; librdkafka takes no more either.
@@ -65,8 +69,10 @@ def unsupported(kafka: Mapping[str, Any]) -> str:
             f"sasl.mechanism={named} is not spoken here" if named else "sasl.mechanism is missing"
         )
         return f"{said}: give PLAIN, {', '.join(_SCRAM)} or {_BEARER}"
+    if named == _BEARER and OAUTH_CB in kafka:
+        return ""
     if named == _BEARER and str(kafka.get(_METHOD, "")).lower() != "oidc":
-        return f"{_BEARER} is spoken here with tokens of OpenID Connect alone: give {_METHOD}=oidc"
+        return f"{_BEARER} wants a token provider here, or {_METHOD}=oidc: give one of them"
     needed = oidc.NEEDED if named == _BEARER else _WORDS
     missing = [names[0] for names in needed if not any(name in kafka for name in names)]
     return f"sasl.mechanism={named} wants {' and '.join(missing)}" if missing else ""
@@ -74,6 +80,8 @@ def unsupported(kafka: Mapping[str, Any]) -> str:
 
 def remedy(kafka: Mapping[str, Any]) -> str:
     """Returns the advice for credentials that Kafka does not accept."""
+    if OAUTH_CB in kafka:
+        return "let its listener trust who gives the token, and check the token provider"
     if _named(kafka) == _BEARER:
         return "let its listener trust who gives the token, and correct sasl.oauthbearer.scope"
     return "correct sasl.mechanism, sasl.username and sasl.password"
@@ -118,12 +126,31 @@ def _named(kafka: Mapping[str, Any]) -> str:
     return str(kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", ""))).upper()
 
 
-def _bearer(kafka: Mapping[str, Any]) -> Talk:
+def _bearer_of(kafka: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Returns the token, and its extensions as they are said."""
+    cache = kafka.get(OAUTH_CB)
+    if isinstance(cache, TokenCache):
+        try:
+            token = cache.wait(_TOKEN_S_MAX)
+        except CredentialsError as error:
+            raise ConnectionError(str(error)) from None  # the provider may come to itself
+        return token.value, [f"{name}={value}" for name, value in token.extensions.items()]
     try:
-        token = oidc.token(kafka)
+        found = oidc.token(kafka)
     except oidc.TokenError as error:
         raise SaslError(str(error)) from None
-    extensions = filter(None, map(str.strip, str(kafka.get(_EXTENSIONS, "")).split(",")))
+    return found, [*filter(None, map(str.strip, str(kafka.get(_EXTENSIONS, "")).split(",")))]
+
+
+def _forget(kafka: Mapping[str, Any]) -> None:
+    if isinstance(cache := kafka.get(OAUTH_CB), TokenCache):
+        cache.refuse()
+    else:
+        oidc.forget(kafka)
+
+
+def _bearer(kafka: Mapping[str, Any]) -> Talk:
+    token, extensions = _bearer_of(kafka)
     parts = (_NO_BINDING, f"auth=Bearer {token}", *extensions, "", "")
     refusal = b"?"
     try:
@@ -133,7 +160,7 @@ def _bearer(kafka: Mapping[str, Any]) -> Talk:
             raise SaslError("it does not take the token")
     finally:
         if refusal:
-            oidc.forget(kafka)
+            _forget(kafka)
 
 
 def _plain(user: str, password: str) -> Talk:

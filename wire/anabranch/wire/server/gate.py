@@ -121,8 +121,8 @@ class Gate:
             "brokerMaxConnections; try another one",
             PortRefusal.CONNECTIONS_PER_IP: f"this node has {limits.connections_per_ip} "
             "connections from your address, which is brokerMaxConnectionsPerIp; close some",
-            PortRefusal.WATCHES: f"this node has {limits.watches} watches and consumers, which is "
-            "brokerMaxWatches, or half of them are of your address; close some, or try another one",
+            PortRefusal.WATCHES: f"this node may have {limits.watches} watches and consumers, half "
+            "of them of your address: close some, or try another one",
             PortRefusal.MEMORY: "what clients have not taken, and their requests that are not "
             f"served yet, fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this "
             "connection has most of it",

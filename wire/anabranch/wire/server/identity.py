@@ -11,23 +11,46 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+import msgspec
+
 from anabranch.core.security.principal import Principal
-from anabranch.wire.anabranch_pb2 import AuthData, BaseCommand, ServerError
+from anabranch.wire.anabranch_pb2 import AuthData, BaseCommand, CommandConnect, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.logging import get_logger
-from anabranch.wire.server.admission import Admission, AdmittedPeer, Visitor
 
 _REFRESH: Final = b"PulsarAuthRefresh"  # the text of a challenge to show credentials again
 _DELAY_S_MAX: Final = 86_400.0  # for one timer
+
+
+class AdmittedPeer(msgspec.Struct, frozen=True):
+    """The principal of a connection. It counts for `seconds`, None for ever."""
+
+    principal: Principal
+    seconds: float | None = None
+
 
 # Called once it is begun: a connection may be gone before that.
 _Ask = Callable[[], Awaitable[AdmittedPeer]]
 
 
-class IdentifiedPeer(Visitor, Protocol):
-    """The interface to the connection. `principal` is the client's, NOBODY before it is known."""
+class Visitor(Protocol):
+    """A client. `principal` is its own, NOBODY before it is admitted."""
 
     principal: Principal
+
+    @property
+    def host(self) -> str:
+        """The client's address, without the port."""
+        ...
+
+    @property
+    def certificate(self) -> dict[str, object] | None:
+        """The verified certificate that it has shown to TLS, None for none."""
+        ...
+
+    def ask_anew(self) -> None:
+        """Lets it show its credentials again, because the former ones may not count any more."""
+        ...
 
     @property
     def is_open(self) -> bool: ...
@@ -48,10 +71,26 @@ class IdentifiedPeer(Visitor, Protocol):
         ...
 
 
+class Admission(Protocol):
+    """Admits clients."""
+
+    async def admit(self, connect: CommandConnect, visitor: Visitor) -> AdmittedPeer:
+        """Returns the principal of its CONNECT.
+        Raises RefusedError, with the text for the client.
+        """
+        ...
+
+    async def admit_again(self, shown: AuthData, visitor: Visitor) -> AdmittedPeer:
+        """Returns the principal of new credentials, which must be the former one.
+        Raises RefusedError.
+        """
+        ...
+
+
 class PeerIdentity:
     """`seconds_max` is the time to answer a challenge."""
 
-    def __init__(self, peer: IdentifiedPeer, admission: Admission, seconds_max: float) -> None:
+    def __init__(self, peer: Visitor, admission: Admission, seconds_max: float) -> None:
         self._peer = peer
         self._admission = admission
         self._seconds_max = seconds_max
@@ -152,5 +191,5 @@ class PeerIdentity:
         self._peer.not_admitted(
             ServerError.AuthenticationError,
             "what you have shown counts no more, and nothing was shown anew within "
-            f"{self._seconds_max:g} s, which is brokerHandshakeTimeoutMillis",
+            f"{self._seconds_max:g} s",
         )

@@ -12,12 +12,11 @@ from anabranch.core.strangers import PortRefusal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands, entries
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandError, ServerError
-from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, ConnectionLimits
+from anabranch.wire.connection import PROTOCOL_VERSION, Connection, ConnectionLimits
 from anabranch.wire.errors import ExcessError, FrameError, RefusedError
 from anabranch.wire.framing import FrameDecoder
-from anabranch.wire.server.admission import Admission
 from anabranch.wire.server.gate import Gate, code_of
-from anabranch.wire.server.identity import PeerIdentity
+from anabranch.wire.server.identity import Admission, PeerIdentity
 from anabranch.wire.server.refusals import refusal, unserved, unsound
 
 _BACKLOG: Final = 1024
@@ -26,12 +25,6 @@ _UNDER_WAY: Final = "commands under way"  # for which no more are read
 _LONG_COMMAND_BYTES: Final = 4_096  # for which the memory of its client is looked at
 _SDK: Final = "anabranch"  # the name that its versions before the flag give
 _STRANGER_FRAME_BYTES_MAX: Final = 1 << 16  # for a client without an identity yet
-_SETTINGS: Final = {
-    PortRefusal.HANDSHAKE: "brokerHandshakeTimeoutMillis",
-    PortRefusal.IDLE: "brokerConnectionMaxIdleSeconds",
-    PortRefusal.FRAME_SIZE: "brokerMaxFrameSize",
-    PortRefusal.FRAME_TIME: "brokerFrameTimeoutMillis",
-}
 
 Route = Callable[[BaseCommand], Awaitable[None]]
 Routes = Mapping[int, Route]
@@ -101,10 +94,8 @@ class Peer(Connection):
         self._count_unfinished()
 
     def give_up(self, refusal: PortRefusal, reason: str) -> None:
-        if not self.is_open:
-            return
-        setting = _SETTINGS.get(refusal)
-        self.turn_away(refusal, f"{reason}; {setting} says so" if setting else reason)
+        if self.is_open:
+            self.turn_away(refusal, reason)
 
     def answer_at_once(self, type_number: int, at_once: AtOnce) -> None:
         """Has `at_once` answer such commands. They also have a route, for those that must wait."""
@@ -288,8 +279,8 @@ class Peer(Connection):
         if self._identity is not None and self._identity.is_looked_at:
             self.not_admitted(
                 ServerError.ServiceNotReady,
-                f"who you are was not made sure of within {self.limits.handshake_s_max:g} s, which "
-                "is brokerHandshakeTimeoutMillis; try again",
+                f"who you are was not made sure of within {self.limits.handshake_s_max:g} s; try "
+                "again",
             )
             return
         self.give_up(
@@ -352,7 +343,7 @@ class Peer(Connection):
 
 
 class WireServer:
-    """Accepts clients until it is stopped. `serve` makes it."""
+    """Accepts clients until it is stopped."""
 
     def __init__(
         self,
@@ -419,21 +410,3 @@ class WireServer:
     def peer(self) -> Peer:
         """Returns a peer for a client that connects, here or to another acceptor."""
         return Peer(self)
-
-
-async def serve(
-    open_session: OpenSession,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    held: socket.socket | None = None,
-    version: str = "anabranch",
-    limits: ConnectionLimits = DEFAULT_LIMITS,
-) -> WireServer:
-    """Returns a server that accepts clients on `held`, which becomes its own, or on a port."""
-    server = WireServer(open_session, version, limits)
-    if held is not None:
-        await server.listen(held)
-    else:
-        await server.start(host, port)
-    return server

@@ -11,9 +11,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from anabranch.broker.errors import TooManyRequestsError
 from anabranch.broker.http.errors import answer
-from anabranch.broker.http.senders import PRINCIPAL_KEY, host_of
 from anabranch.broker.requester import asked_by
 from anabranch.broker.security.authenticator import Admitted, Authenticator
 from anabranch.broker.security.credentials import (
@@ -22,36 +20,40 @@ from anabranch.broker.security.credentials import (
     CredentialsError,
     RefusalReason,
 )
-from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings.security import TOKEN
+from anabranch.core.security.principal import NOBODY, Principal
 
 _AUTHORIZATION: Final = b"authorization"
 _ORIGINAL: Final = b"x-original-principal"
 _SCHEMES: Final = {"bearer": TOKEN}
 
 
+PRINCIPAL_KEY: Final = "anabranch.principal"
+
+
+def principal_of(scope: Scope) -> Principal:
+    """Returns the sender of the request."""
+    found: Principal = scope.get(PRINCIPAL_KEY, NOBODY)
+    return found
+
+
+def host_of(scope: Scope) -> str:
+    """The address that the request comes from, without the port."""
+    client = scope.get("client")
+    return client[0] if client else "?"
+
+
 class AuthenticationMiddleware:
     """Hands requests on to `app` with their sender, which may be NOBODY."""
 
-    def __init__(
-        self, app: ASGIApp, authenticator: Authenticator, guard: AccessGuard | None = None
-    ) -> None:
-        """`guard`: knows how often each role may ask; None: any number of times."""
+    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         try:
             principal = (await self._admitted(scope)).principal
-            if self._guard is not None:
-                self._guard.must_have_turn(principal)
-        except (CredentialsError, TooManyRequestsError) as error:
-            if self._guard is not None and isinstance(error, TooManyRequestsError):
-                self._guard.note(error, scope["method"], host_of(scope))
+        except CredentialsError as error:
             await answer(error)(scope, receive, send)
             return
         scope[PRINCIPAL_KEY] = principal

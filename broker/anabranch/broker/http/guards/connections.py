@@ -9,26 +9,44 @@ is there whole, and has its answer. If there are too many connections, those go 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
-from anabranch.broker.http.guards.refused import Refused
+from anabranch.broker.logging import get_logger
 from anabranch.broker.security.credentials import CERTIFICATE_KEY
 from anabranch.broker.settings.ports import HttpLimits
+from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.wire import clock
 
 _PER_HEADER: Final = 4  # colon, space, end of line
 _LOOKS: Final = 4  # at the time that connections take, in the longest that they may
-_PHRASES: Final = {
-    408: "Request Timeout",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 # Every answer has it, so that a browser trusts the content type, and takes no answer for a script.
 NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
+
+
+_SILENT_S: Final = 10.0  # after one of a kind was logged
+
+_log = get_logger()
+
+
+class Refused:
+    """The refusals of one part of a node's HTTP port."""
+
+    def __init__(self, now: Callable[[], float] = clock.now) -> None:
+        self.counts: dict[str, int] = {}  # by kind, in a word
+        self._now = now
+        self._logged = LogRateLimit(_SILENT_S)
+
+    def note(self, kind: str, **said: object) -> None:
+        """Counts a refusal, and logs one of each kind in a while: floods would fill the log."""
+        count = self.counts[kind] = self.counts.get(kind, 0) + 1
+        if self._logged.due(kind, self._now()):
+            _log.info("http.refused", **said, count=count)
 
 
 class Connections:
@@ -189,7 +207,7 @@ class BoundedConnection(asyncio.Protocol):
         self._skipped_bytes = max(0, self._body_bytes - self.unread)
         if self._skipped_bytes > self._of.limits.body_bytes_max and not self._is_over:
             self._is_over = True  # no body may be so long, so the rest of it is not read
-            why = "its body is longer than httpMaxRequestSize"
+            why = "its body is longer than any may be"
             self._of.refused.note("body", peer=self.peer, why=why)
             self.transport.close()
         self.unread = 0
@@ -215,8 +233,7 @@ class BoundedConnection(asyncio.Protocol):
             self.transport.abort()
         elif not self._is_busy and now - self._since >= seconds_max:
             if self.unread:
-                why = "the request was not there within httpRequestTimeoutMillis, "
-                self.give_up(408, "time", f"{why}{round(seconds_max * 1000)}")
+                self.give_up(408, "time", f"the request was not there within {seconds_max:g} s")
             else:
                 self._is_over = True
                 self.transport.close()
@@ -228,7 +245,7 @@ class BoundedConnection(asyncio.Protocol):
         self._is_over = True
         self._of.refused.note(kind, peer=self.peer, why=reason)
         answer = refusal(status, reason, {"Connection": "close"})
-        lines = [f"HTTP/1.1 {status} {_PHRASES[status]}".encode()]
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
         lines += [name + b": " + value for name, value in (*answer.raw_headers, NOSNIFF)]
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(answer.body))
         self.transport.close()

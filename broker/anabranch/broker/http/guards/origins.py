@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
-from anabranch.broker.http.guards.refused import Refused
+from anabranch.broker.http.guards.connections import Refused
 from anabranch.broker.settings.ports import ANY, listed_words
 
 _SAFE: Final = ("GET", "HEAD")
@@ -41,46 +41,56 @@ class SiteSettings(Protocol):
     def bind_address(self) -> str: ...
 
 
-class OriginRules:
-    """The node's own names, and those that are allowed besides."""
+class OriginMiddleware:
+    """ASGI: hands on to `app` what no other site's page has sent."""
 
-    def __init__(self, settings: SiteSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: SiteSettings) -> None:
+        self._app = app
+        self._refused = Refused()
         hosts = listed_words(settings.web_service_allowed_hosts)
         self._is_listed = bool(hosts)
         self._takes_any = ANY in hosts
         own = [settings.advertised_address.strip("[]"), settings.bind_address, "localhost"]
         self._names = frozenset(each.lower() for each in (*own, *hosts))
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self.refuses(scope["method"], scope["headers"])
+        if refused is None:
+            await self._app(scope, receive, send)
+            return
+        status, why = refused
+        self._refused.note(status.name, path=scope["path"], why=why)
+        await refusal(status, why)(scope, receive, send)
+
     def refuses(self, method: str, headers: list[tuple[bytes, bytes]]) -> _Reason | None:
         """Status and reason; None for a request that may be served."""
         said_of = dict(headers)
         host = said_of.get(b"host", b"")
-        origin = said_of.get(b"origin")
-        is_twofold = origin is not None and sum(name == b"origin" for name, _ in headers) > 1
         site = said_of.get(b"sec-fetch-site")
+        origins = [text.decode("latin-1") for name, text in headers if name == b"origin"]
         is_browsers = (
-            origin is not None
+            bool(origins)
             or site is not None
             or said_of.get(b"user-agent", b"").startswith(_BROWSERS)
         )
-        if (
-            (is_browsers or self._is_listed)
-            and not self._takes_any
-            and not self._knows(_plain(host))
-        ):
-            return HTTPStatus.MISDIRECTED_REQUEST, (
-                f"this node has no name {_plain(host)!r}: if it is one of its own, list it in "
-                "webServiceAllowedHosts"
-            )
-        if is_twofold:
+        if (is_browsers or self._is_listed) and not self._takes_any:
+            name = _plain(host)
+            if not self._knows(name):
+                return HTTPStatus.MISDIRECTED_REQUEST, (
+                    f"this node has no name {name!r}: if it is one of its own, list it in "
+                    "webServiceAllowedHosts"
+                )
+        if len(origins) > 1:
             return HTTPStatus.FORBIDDEN, (
                 "the request has several Origin headers, so none is believed: send one, or none"
             )
-        if origin is not None and not _is_ours(origin.decode("latin-1"), host):
-            said = origin.decode("latin-1")
-        elif origin is None and site == _CROSS and method not in _SAFE:
-            said = "another site"
+        if origins:
+            said = origins[0]
+            is_ours = _is_ours(said, host)
         else:
+            said = "another site"
+            is_ours = site != _CROSS or method in _SAFE
+        if is_ours:
             return None
         return HTTPStatus.FORBIDDEN, (
             f"a page of {said} may not send requests here: only the node's own pages may"
@@ -88,30 +98,6 @@ class OriginRules:
 
     def _knows(self, name: str) -> bool:
         return name in self._names or name.endswith(".localhost") or _is_address(name)
-
-
-class OriginMiddleware:
-    """ASGI: hands on to `app` what no other site's page has sent."""
-
-    def __init__(self, app: ASGIApp, site: OriginRules) -> None:
-        self._app = app
-        self._site = site
-        self._refused = Refused()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            refused = self._site.refuses(scope["method"], scope["headers"])
-            if refused is not None:
-                status, why = refused
-                self._refused.note(status.name, path=scope["path"], why=why)
-                await refusal(*refused)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-def behind_origins(app: ASGIApp, settings: SiteSettings) -> ASGIApp:
-    """The application behind the rules."""
-    return OriginMiddleware(app, OriginRules(settings))
 
 
 def _is_ours(origin: str, host: bytes) -> bool:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import PlainTextResponse
 
-from anabranch.admin import (
-    BrokerAddresses,
-    LeaderBroker,
-    NamespaceOwnershipStatus,
-    NodeStatus,
-)
+from anabranch import admin
 from anabranch.broker.errors import NotFoundError, UnavailableError
 from anabranch.broker.http.routing import RouteGroup
 from anabranch.broker.operations import Operations
@@ -39,23 +34,23 @@ def _brokers(routes: RouteGroup, operations: Operations, mine: str) -> None:
         return operations.brokers()
 
     @routes.get("/leaderBroker")
-    async def get_leader() -> LeaderBroker:
+    async def get_leader() -> admin.LeaderBroker:
         """The broker that leads."""
         leader = operations.leader()
         if not leader:
             raise NotFoundError("Couldn't find leader broker: an election is under way; ask again")
         located = operations.lookups.locate_broker(leader)
         url = (located.web_url or located.web_url_tls) if located else ""
-        return LeaderBroker(leader, url or f"http://{leader}")
+        return admin.LeaderBroker(leader, url or f"http://{leader}")
 
     @routes.get("/addresses")
-    async def list_addresses() -> list[BrokerAddresses]:
+    async def list_addresses() -> list[admin.BrokerAddresses]:
         """The addresses of each broker that serves now, one for each of its ports (Anabranch's
         own).
         """
         found = (operations.lookups.locate_broker(each) for each in operations.brokers())
         return [
-            BrokerAddresses(
+            admin.BrokerAddresses(
                 broker_id=each.broker,
                 web_service_url=each.web_url,
                 web_service_url_tls=each.web_url_tls,
@@ -74,10 +69,10 @@ def _brokers(routes: RouteGroup, operations: Operations, mine: str) -> None:
         return operations.brokers()
 
     @routes.get("/{cluster}/{broker}/ownedNamespaces")
-    async def list_owned(cluster: str, broker: str) -> dict[str, NamespaceOwnershipStatus]:
+    async def list_owned(cluster: str, broker: str) -> dict[str, admin.NamespaceOwnershipStatus]:
         """The bundles that a broker owns."""
         _check_cluster(cluster, mine)
-        status = NamespaceOwnershipStatus("shared", is_controlled=False, is_active=True)
+        status = admin.NamespaceOwnershipStatus("shared", is_controlled=False, is_active=True)
         return {unit: status for unit, _ in operations.owned(names.broker_id(broker))}
 
 
@@ -107,7 +102,7 @@ def _this_node(
         return PlainTextResponse(version)
 
     @routes.get("/status")
-    async def get_status() -> NodeStatus:
+    async def get_status() -> admin.NodeStatus:
         """This node's mode, its lease, and its place in the log (Anabranch's own).
 
         Its concerns name topics and roles. So a principal that may not ask for its health is told
@@ -115,7 +110,7 @@ def _this_node(
         """
         found = operations.position()
         is_told = guard is None or guard.may(requester(), SEEING_CONCERNS, CLUSTER)
-        return NodeStatus(
+        return admin.NodeStatus(
             broker_id=settings.broker_id,
             cluster_name=settings.cluster_name,
             service_url=settings.service_url,

@@ -9,12 +9,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from anabranch.admin import (
-    BundleOwnership,
-    BundlesData,
-    NamespaceOwnership,
-    TopicHashPositions,
-)
+from anabranch import admin
 from anabranch.broker.bundles.cuts import BundleWord
 from anabranch.broker.errors import DeadlineExceededError, NotFoundError, PreconditionError, listed
 from anabranch.broker.http.routing import BODY, Home, RouteGroup
@@ -77,25 +72,25 @@ def edges_of(ranges: Iterable[str]) -> list[str]:
     return [pairs[0][0], *(upper for _, _, upper in pairs)]
 
 
-def bundles_data(operations: Operations, home: Namespace) -> BundlesData:
+def bundles_data(operations: Operations, home: Namespace) -> admin.BundlesData:
     """The ends of a namespace's bundles. Raises NotFoundError."""
     ranges = [part for part, _ in operations.bundles(home)]
-    return BundlesData(edges_of(ranges), len(ranges))
+    return admin.BundlesData(edges_of(ranges), len(ranges))
 
 
 def _reads(routes: RouteGroup, operations: Operations) -> None:
     @routes.get(f"{_PATH}/bundles")
-    async def get_bundles(home: Home) -> BundlesData:
+    async def get_bundles(home: Home) -> admin.BundlesData:
         """The ends of a namespace's bundles."""
         return bundles_data(operations, home)
 
     @routes.get(f"{_PATH}/bundles/ownership")
-    async def get_bundle_ownership(home: Home) -> NamespaceOwnership:
+    async def get_bundle_ownership(home: Home) -> admin.NamespaceOwnership:
         """Every bundle with its owner and state (Anabranch's own; Pulsar has no such path)."""
-        return NamespaceOwnership(
+        return admin.NamespaceOwnership(
             home,
             [
-                BundleOwnership(
+                admin.BundleOwnership(
                     bundle=part,
                     state=unit.state.name,
                     broker=unit.broker,
@@ -111,7 +106,7 @@ def _reads(routes: RouteGroup, operations: Operations) -> None:
     @routes.get(f"{_BUNDLE}/topicHashPositions")
     async def get_topic_hash_positions(
         home: Home, bundle: _Bundle, topics: _Topics = None
-    ) -> TopicHashPositions:
+    ) -> admin.TopicHashPositions:
         """The positions of an owned bundle's topics on the ring; those of other bundles are left
         out.
 
@@ -124,7 +119,7 @@ def _reads(routes: RouteGroup, operations: Operations) -> None:
                 "topics first"
             )
         positions = {topic: topic_hash(topic) for topic in _full_names(home, topics or [])}
-        return TopicHashPositions(
+        return admin.TopicHashPositions(
             home, str(part), {name: at for name, at in positions.items() if at in part}
         )
 
@@ -257,10 +252,10 @@ def _subscriptions(routes: RouteGroup, operations: Operations) -> None:
     @routes.post(f"{_BUNDLE}/unsubscribe/{{subscription}}")
     async def unsubscribe_bundle(home: Home, bundle: _Bundle, subscription: str) -> None:
         """Deletes the subscriptions of this name, in every topic of the bundle."""
-        consumers = operations.topics.consumers
+        subscriptions = operations.topics.subscriptions
         async for topic, _ in _subscribed(operations, home, bundle, subscription):
             with suppress(NotFoundError):  # somebody else was as fast
-                await consumers.delete(topic, subscription)
+                await subscriptions.delete(topic, subscription)
 
 
 async def _clear(operations: Operations, home: Namespace, bundle: str, subscription: str) -> None:
@@ -270,7 +265,7 @@ async def _clear(operations: Operations, home: Namespace, bundle: str, subscript
         for name, kind in found.items():
             if kind is SubscriptionKind.STREAM:
                 with suppress(NotFoundError):  # it was deleted meanwhile
-                    await topics.resets.reset(topic, name, LATEST)
+                    await topics.subscriptions.reset(topic, name, LATEST)
             else:
                 left.append(f"{name} ({kind.name}) of {full_name(topic)}")
     if left:
@@ -290,8 +285,8 @@ async def _subscribed(
     part, topics = parse_range(bundle), operations.topics
     _bundle(operations, home, str(part))
     deadline = topics.deadline()
-    find = await topics.names(home, (), operations.topic_list_limiter)
-    full = [name for name in await find() if topic_hash(Topic(name)) in part]
+    names_there = await topics.names(home, (), operations.topic_list_limiter)
+    full = [name for name in names_there if topic_hash(Topic(name)) in part]
     for place, topic in enumerate(map(parse_scalable_topic, full)):
         if asyncio.get_running_loop().time() >= deadline:
             raise DeadlineExceededError(
@@ -302,7 +297,7 @@ async def _subscribed(
             await topics.controlled(topic)
         except NotFoundError:
             continue  # it was deleted meanwhile
-        known = {name: said.kind for name, said, _ in topics.subscriptions(topic)}
-        wanted = {name: kind for name, kind in known.items() if subscription in ("", name)}
+        known = topics.access.runtime.view.subscriptions(topic)
+        wanted = {name: said.kind for name, said in known if subscription in ("", name)}
         if wanted:
             yield topic, wanted

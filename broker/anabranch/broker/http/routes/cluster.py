@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-from anabranch.admin import (
-    AutomaticMoveStats,
-    BalanceHistoryStats,
-    BalanceOutlook,
-    BrokerLoadStats,
-    CycleStats,
-    ExchangeStats,
-    SettingOverrideData,
-    UnloadStats,
-    UnmovedBundle,
-)
-from anabranch.broker.balance.shown import MOVES_MAX, ShownBalance
+from anabranch import admin
+from anabranch.broker.balance.shown import ShownBalance
 from anabranch.broker.configuration import Configuration
 from anabranch.broker.http.routing import RouteGroup
 from anabranch.broker.operations import Operations
-from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
+from anabranch.broker.settings.fields import text_of
 from anabranch.core.balance.broker_load import FRESH
 from anabranch.core.balance.offload import Exchange
 from anabranch.core.balance.shedding import Round
 from anabranch.core.balancer import Outlook, SeenBroker
-
-_Newest = Annotated[
-    int, Meta(ge=1, le=MOVES_MAX, description="So many of the newest moves at most.")
-]
 
 
 def routes(operations: Operations) -> RouteGroup:
@@ -45,21 +27,11 @@ def routes(operations: Operations) -> RouteGroup:
 def _configuration(routes: RouteGroup, configuration: Configuration) -> None:
     path = "/brokers/configuration"
 
-    @routes.get(path)
-    async def list_dynamic_settings() -> list[str]:
-        """Settings that the cluster may override while its nodes run."""
-        return list(RUN_TIME_SETTINGS)
-
-    @routes.get(f"{path}/values")
-    async def get_dynamic_settings() -> dict[str, str]:
-        """The settings that are overridden, and their values."""
-        return {each.name: each.override.value for each in configuration.overrides()}
-
     @routes.get(f"{path}/overrides")
-    async def get_overrides() -> dict[str, SettingOverrideData]:
+    async def get_overrides() -> dict[str, admin.SettingOverrideData]:
         """The overrides with their former values, times and brokers (Anabranch's own)."""
         return {
-            each.name: SettingOverrideData(
+            each.name: admin.SettingOverrideData(
                 value=each.override.value,
                 before=each.override.before[0] if each.override.before else None,
                 since_ms=each.override.since_ms,
@@ -72,8 +44,8 @@ def _configuration(routes: RouteGroup, configuration: Configuration) -> None:
     @routes.get(f"{path}/runtime")
     async def get_settings() -> dict[str, str]:
         """The settings that this node goes by at this moment, as text."""
-        values = configuration.current.now.model_dump(mode="json", by_alias=True)
-        return {name: _plain(value) for name, value in values.items() if value is not None}
+        values = configuration.current.now.by_name()
+        return {name: text_of(value) for name, value in values.items() if value is not None}
 
     @routes.post(f"{path}/{{setting}}/{{value:text}}")  # slashes may stand as they are
     async def change_setting(setting: str, value: str) -> None:
@@ -86,47 +58,20 @@ def _configuration(routes: RouteGroup, configuration: Configuration) -> None:
         await configuration.withdraw(setting)
 
 
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _balance(routes: RouteGroup, shown: ShownBalance) -> None:
     @routes.get("/balance")
-    async def get_outlook() -> BalanceOutlook:
+    async def get_outlook() -> admin.BalanceOutlook:
         """Brokers' loads, their deviation, and the next cycle's moves."""
         return _outlook(shown.outlook())
 
-    @routes.get("/balance/history")
-    async def get_history(limit: _Newest = 100) -> BalanceHistoryStats:
-        """The latest moves and splits and their results, as this node has read them."""
-        told = shown.newest(limit)
-        return BalanceHistoryStats(
-            told.since_offset,
-            [
-                AutomaticMoveStats(
-                    offset=done.offset,
-                    timestamp_millis=done.timestamp_ms,
-                    move=done.move,
-                    bundle=done.bundle,
-                    to=done.to,
-                    reason=done.reason,
-                    deviation=done.deviation,
-                    predicted=done.predicted,
-                    rule=done.rule,
-                    observed=done.observed,
-                )
-                for done in told.moves
-            ],
-        )
 
-
-def _outlook(found: Outlook) -> BalanceOutlook:
+def _outlook(found: Outlook) -> admin.BalanceOutlook:
     settings = {
         name: ",".join(value) if isinstance(value, list | tuple) else value
         for name, value in msgspec.to_builtins(found.settings).items()
         if value is not None
     }
-    return BalanceOutlook(
+    return admin.BalanceOutlook(
         leader=found.leader,
         at_millis=found.at_ms,
         next_cycle_millis=None if found.due_in_s is None else round(found.due_in_s * 1000),
@@ -140,10 +85,10 @@ def _outlook(found: Outlook) -> BalanceOutlook:
     )
 
 
-def _broker(seen: SeenBroker) -> BrokerLoadStats:
+def _broker(seen: SeenBroker) -> admin.BrokerLoadStats:
     known = seen.load is not None
     load = seen.load or FRESH
-    return BrokerLoadStats(
+    return admin.BrokerLoadStats(
         broker_id=seen.broker,
         load=load.weighted_max_ema if known else None,
         msg_throughput=load.msg_throughput if known else None,
@@ -156,8 +101,8 @@ def _broker(seen: SeenBroker) -> BrokerLoadStats:
     )
 
 
-def _cycle(found: Round) -> CycleStats:
-    return CycleStats(
+def _cycle(found: Round) -> admin.CycleStats:
+    return admin.CycleStats(
         ended=found.ended.name,
         why=found.ended.value,
         setting=found.ended.setting,
@@ -173,7 +118,7 @@ def _cycle(found: Round) -> CycleStats:
         fault=found.fault,
         exchanges=[_exchange(each) for each in found.exchanges],
         unloads=[
-            UnloadStats(
+            admin.UnloadStats(
                 bundle=each.bundle,
                 source=each.source,
                 destination=each.destination,
@@ -186,8 +131,8 @@ def _cycle(found: Round) -> CycleStats:
     )
 
 
-def _exchange(exchange: Exchange) -> ExchangeStats:
-    return ExchangeStats(
+def _exchange(exchange: Exchange) -> admin.ExchangeStats:
+    return admin.ExchangeStats(
         source=exchange.source,
         destination=exchange.destination,
         wanted=exchange.wanted,
@@ -196,7 +141,7 @@ def _exchange(exchange: Exchange) -> ExchangeStats:
         why=exchange.stopped.value,
         next_bundle=exchange.next_bundle,
         unmoved=[
-            UnmovedBundle(bundle, why.name, why.value, why.setting)
+            admin.UnmovedBundle(bundle, why.name, why.value, why.setting)
             for bundle, why in exchange.unmoved
         ],
     )

@@ -8,19 +8,12 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import PlainTextResponse, Response
 
-from anabranch.admin import (
-    BrokerIsolationData,
-    FailoverParameters,
-    FailoverPolicy,
-    FailureDomainData,
-    IsolationData,
-)
+from anabranch import admin
 from anabranch.broker.errors import NotFoundError, OperationError, PreconditionError
 from anabranch.broker.http.errors import MalformedError
 from anabranch.broker.http.routing import BODY, Home, RouteGroup
 from anabranch.broker.operations import Operations
 from anabranch.broker.placements import BrokerIsolation
-from anabranch.core import names
 from anabranch.core.balance.policies import IsolationPolicy
 from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind, check_isolation
 from anabranch.core.errors import InvalidInputError
@@ -120,44 +113,40 @@ def check_cluster(cluster: str, mine: str, kind: type[OperationError] = NotFound
         raise kind(f"Cluster {cluster} does not exist; this one is {mine}")
 
 
-def _data(policy: PlacementPolicy) -> IsolationData:
-    limits = FailoverParameters(policy.min_limit, policy.usage_threshold)
-    return IsolationData(
+def _data(policy: PlacementPolicy) -> admin.IsolationData:
+    limits = admin.FailoverParameters(policy.min_limit, policy.usage_threshold)
+    return admin.IsolationData(
         namespaces=list(policy.namespaces),
         primary=list(policy.primary),
         secondary=list(policy.secondary),
-        auto_failover_policy=FailoverPolicy("min_available", limits),
+        auto_failover_policy=admin.FailoverPolicy("min_available", limits),
     )
 
 
-def _of_broker(found: BrokerIsolation) -> BrokerIsolationData:
-    return BrokerIsolationData(found.broker, found.policy, found.is_primary, list(found.namespaces))
+def _of_broker(found: BrokerIsolation) -> admin.BrokerIsolationData:
+    return admin.BrokerIsolationData(
+        found.broker, found.policy, found.is_primary, list(found.namespaces)
+    )
 
 
 def _isolation(routes: RouteGroup, operations: Operations, mine: str) -> None:
     placements, path = operations.placements, f"{_CLUSTER}/namespaceIsolationPolicies"
 
     @routes.get(path)
-    async def list_isolation_policies(cluster: str) -> dict[str, IsolationData]:
+    async def list_isolation_policies(cluster: str) -> dict[str, admin.IsolationData]:
         """All isolation policies, by name."""
         check_cluster(cluster, mine)
         found = placements.policies(PolicyKind.ISOLATION)
         return {name: _data(policy) for name, policy in found.items()}
 
     @routes.get(f"{path}/brokers")
-    async def list_isolated_brokers(cluster: str) -> list[BrokerIsolationData]:
+    async def list_isolated_brokers(cluster: str) -> list[admin.BrokerIsolationData]:
         """The policies' words on the brokers that serve now."""
         check_cluster(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of(operations.brokers())]
 
-    @routes.get(f"{path}/brokers/{{broker}}")
-    async def get_isolated_broker(cluster: str, broker: str) -> list[BrokerIsolationData]:
-        """The policies' words on one broker, host:port, serving or not."""
-        check_cluster(cluster, mine)
-        return [_of_broker(each) for each in placements.isolation_of([names.broker_id(broker)])]
-
     @routes.get(f"{path}/{{policy}}")
-    async def get_isolation_policy(cluster: str, policy: str) -> IsolationData:
+    async def get_isolation_policy(cluster: str, policy: str) -> admin.IsolationData:
         """One isolation policy."""
         check_cluster(cluster, mine)
         return _data(placements.policy(PolicyKind.ISOLATION, policy))
@@ -179,17 +168,17 @@ def _domains(routes: RouteGroup, operations: Operations, mine: str) -> None:
     placements, path = operations.placements, f"{_CLUSTER}/failureDomains"
 
     @routes.get(path)
-    async def list_failure_domains(cluster: str) -> dict[str, FailureDomainData]:
+    async def list_failure_domains(cluster: str) -> dict[str, admin.FailureDomainData]:
         """All failure domains, by name."""
         check_cluster(cluster, mine)
         found = placements.policies(PolicyKind.DOMAIN)
-        return {name: FailureDomainData(list(each.brokers)) for name, each in found.items()}
+        return {name: admin.FailureDomainData(list(each.brokers)) for name, each in found.items()}
 
     @routes.get(f"{path}/{{domain}}")
-    async def get_failure_domain(cluster: str, domain: str) -> FailureDomainData:
+    async def get_failure_domain(cluster: str, domain: str) -> admin.FailureDomainData:
         """One failure domain."""
         check_cluster(cluster, mine)
-        return FailureDomainData(list(placements.policy(PolicyKind.DOMAIN, domain).brokers))
+        return admin.FailureDomainData(list(placements.policy(PolicyKind.DOMAIN, domain).brokers))
 
     @routes.post(f"{path}/{{domain}}")
     async def set_failure_domain(cluster: str, domain: str, wanted: DomainWanted) -> None:
@@ -239,13 +228,3 @@ def _groups(routes: RouteGroup, operations: Operations, mine: str) -> None:
     async def remove_anti_affinity_group(home: Home) -> None:
         """Takes a namespace out of its anti-affinity group."""
         await placements.set_group(home, "")
-
-    @routes.get("/namespaces/{cluster}/antiAffinity/{group}")
-    async def get_anti_affinity_namespaces(
-        cluster: str,
-        group: str,
-        tenant: Annotated[str, Meta(description="Only namespaces of this tenant.")] = "",
-    ) -> list[str]:
-        """The namespaces of an anti-affinity group."""
-        check_cluster(cluster, mine)
-        return placements.namespaces_in(group, tenant)

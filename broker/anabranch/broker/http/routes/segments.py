@@ -56,7 +56,7 @@ def routes(topics: TopicOperations) -> RouteGroup:
     async def get_segment_backlog(name: TopicName, descriptor: str, subscription: str) -> int:
         """Records of the segment that the subscription has not acknowledged."""
         segment_id = topics.must_have_segment(name, descriptor).segment_id
-        known = {each: said for each, said, _ in topics.subscriptions(name)}
+        known = dict(topics.access.runtime.view.subscriptions(name))
         if subscription not in known:
             raise NotFoundError(f"Subscription not found on segment: {subscription}")
         backlog = (await topics.backlogs.of(name, topics.topic(name), known))[subscription]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
 from anabranch.admin import DeadLetterPolicy, SubscriptionType
@@ -12,20 +11,12 @@ from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.routing import Named, RouteGroup, TopicName
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.subscriptions.changes import DeadLetterSettings
+from anabranch.broker.topics.subscriptions.changes import Start
+from anabranch.broker.topics.subscriptions.dead_letters import DeadLettersWanted
+from anabranch.broker.topics.subscriptions.takeover import FromGroup, Missing
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
-from anabranch.core.entities.subscription import DELIVERIES, SubscriptionKind
-
-
-class DeadLettersWanted(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A queue's topic for messages that it cannot process, and its number of tries; ours.
-
-    The topic is a scalable one, made if it is not there; TOPIC-SUBSCRIPTION-DLQ if left.
-    """
-
-    dead_letter_topic: str = ""
-    max_deliveries: int = DELIVERIES
-
+from anabranch.core.entities.subscription import SubscriptionKind
+from anabranch.core.names import full_name
 
 _Type = Annotated[SubscriptionType, Named("type")]
 _Timestamp = Annotated[
@@ -33,6 +24,14 @@ _Timestamp = Annotated[
     Meta(description="Milliseconds since 1970, of the messages."),
 ]
 _Position = Annotated[Literal["earliest", "latest"] | None, Meta(description="Instead of a time.")]
+_Group = Annotated[
+    Annotated[str, Meta(min_length=1)] | None,
+    Named("fromGroup"),
+    Meta(description="Instead of a time: a group of an adopted Kafka topic, without members."),
+]
+_Missing = Annotated[
+    Missing, Meta(description="The beginning in partitions for which that group has no position.")
+]
 _ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}  # the ends of every segment; ours
 _PATH: Final = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
 
@@ -53,20 +52,24 @@ def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
         kind: _Type = "STREAM",
         timestamp: _Timestamp = None,
         position: _Position = None,
+        group: _Group = None,
+        missing: _Missing = Missing.REFUSE,
     ) -> None:
         """Creates a subscription, which begins at the first message or where it is told to.
 
         Nothing is changed if it is there.
         """
-        if timestamp is not None and position is not None:
+        if sum(each is not None for each in (timestamp, position, group)) > 1:
             raise PreconditionError(
-                "say where to begin by timestamp=milliseconds since 1970, or by position=earliest "
-                "or latest, not both"
+                "say where to begin in one way: timestamp=milliseconds since 1970, or "
+                "position=earliest or latest, or fromGroup=a group of Kafka's"
             )
         await topics.controlled(name)
         at = timestamp if position is None else _ENDS[position]
-        start_ms = EARLIEST if at is None else at
-        await topics.consumers.create(name, subscription, SubscriptionKind[kind], start_ms)
+        start: Start = EARLIEST if at is None else at
+        if group is not None:
+            start = FromGroup(group, missing)
+        await topics.subscriptions.create(name, subscription, SubscriptionKind[kind], start)
 
     @routes.delete("")
     async def delete_subscription(
@@ -76,7 +79,7 @@ def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
     ) -> None:
         """Deletes a subscription and its positions; force ends its consumers' sessions, too."""
         await topics.controlled(name)
-        await topics.consumers.delete(name, subscription, force=force)
+        await topics.subscriptions.delete(name, subscription, force=force)
 
     @routes.post("/seek")
     async def seek_subscription(
@@ -93,13 +96,13 @@ def _subscriptions(routes: RouteGroup, topics: TopicOperations) -> None:
             )
         await topics.controlled(name)
         to = timestamp if position is None else _ENDS[position]
-        await topics.resets.reset(name, subscription, EARLIEST if to is None else to)
+        await topics.subscriptions.reset(name, subscription, EARLIEST if to is None else to)
 
     @routes.post("/skip-all")
     async def skip_all(name: TopicName, subscription: str) -> None:
         """Leaves out all that is in the topic now; its consumers subscribe again."""
         await topics.controlled(name)
-        await topics.resets.reset(name, subscription, LATEST)
+        await topics.subscriptions.reset(name, subscription, LATEST)
 
 
 def _dead_letters(routes: RouteGroup, topics: TopicOperations, guard: AccessGuard | None) -> None:
@@ -109,8 +112,10 @@ def _dead_letters(routes: RouteGroup, topics: TopicOperations, guard: AccessGuar
     async def get_dead_letter_policy(name: TopicName, subscription: str) -> DeadLetterPolicy | None:
         """A queue subscription's topic for messages that it cannot process; 204 for none."""
         await topics.controlled(name, reading=True)
-        policy = topics.dead_letters.of(name, subscription)
-        return None if policy is None else DeadLetterPolicy(policy.topic, policy.deliveries_max)
+        known = topics.subscriptions.known(name, subscription)
+        if not known.deliveries_max:
+            return None
+        return DeadLetterPolicy(full_name(known.dead_letter), known.deliveries_max)
 
     @routes.put(path)
     async def set_dead_letter_policy(
@@ -118,8 +123,7 @@ def _dead_letters(routes: RouteGroup, topics: TopicOperations, guard: AccessGuar
     ) -> None:
         """Lets a queue subscription put aside messages that were delivered so often in vain."""
         await topics.controlled(name)
-        given = DeadLetterSettings(policy.dead_letter_topic, policy.max_deliveries)
-        await topics.dead_letters.set(name, subscription, given, guard)
+        await topics.dead_letters.set(name, subscription, policy, guard)
 
     @routes.delete(path)
     async def remove_dead_letter_policy(name: TopicName, subscription: str) -> None:

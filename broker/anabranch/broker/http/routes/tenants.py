@@ -8,11 +8,10 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 from msgspec import Meta
 
-from anabranch.admin import AutoScaleOverride, ClusterData, Policies, TenantInfo
+from anabranch.admin import AutoScaleOverride, Policies, TenantInfo
 from anabranch.broker.errors import PreconditionError, listed
 from anabranch.broker.http.errors import MalformedError
 from anabranch.broker.http.routes.bundles import bundles_data, edges_of
-from anabranch.broker.http.routes.placements import check_cluster
 from anabranch.broker.http.routing import BODY, Home, RouteGroup, TopicName
 from anabranch.broker.operations import Operations
 from anabranch.broker.settings import Settings
@@ -34,6 +33,7 @@ _UNSET: Final[Mapping[str, object]] = {
     "subscription_auth_mode": "None",
 }
 _POLICIES_MAX: Final = 200  # Pulsar has some eighty
+_LEVELS_MAX: Final = 8  # of a policy within another one; Pulsar has three
 _NULL: Final = msgspec.Raw(b"null")
 # Bounded so that a tenant's record stays far below what Kafka takes as one message.
 _Roles = Annotated[list[Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]], Meta(max_length=1_000)]
@@ -94,17 +94,6 @@ def _clusters(routes: RouteGroup, settings: Settings) -> None:
     async def list_clusters() -> list[str]:
         """The one cluster that this node belongs to."""
         return [mine]
-
-    @routes.get("/clusters/{cluster}")
-    async def get_cluster(cluster: str) -> ClusterData:
-        """The cluster's addresses: this node's, as any other's."""
-        check_cluster(cluster, mine)
-        return ClusterData(
-            service_url=settings.web_url,
-            service_url_tls=settings.web_url_tls,
-            broker_service_url=settings.service_url,
-            broker_service_url_tls=settings.service_url_tls,
-        )
 
 
 def _tenants(routes: RouteGroup, operations: Operations) -> None:
@@ -206,9 +195,12 @@ def _policies_in(said: Mapping[str, Any], cluster: str) -> PoliciesWanted:
     return wanted
 
 
-def _is_unset(name: str, value: object) -> bool:
+def _is_unset(name: str, value: object, levels: int = _LEVELS_MAX) -> bool:
+    """Raises MalformedError for a policy of too many levels."""
     if isinstance(value, Mapping):
-        return all(_is_unset("", each) for each in value.values())
+        if not levels:
+            raise MalformedError(f"the body has a policy of more than {_LEVELS_MAX} levels")
+        return all(_is_unset("", each, levels - 1) for each in value.values())
     return not value or (name in _UNSET and value == _UNSET[name])
 
 

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Collection
+from typing import cast
+
+import msgspec
 
 from anabranch import admin
-from anabranch.admin import (
-    AutoScaleOverride,
-    AutoScaleStats,
-    ConsumerStats,
-    HashRange,
-    Layout,
-    LoadStats,
-    OpenTransaction,
-    PolicyField,
-    Segment,
-    SegmentDetail,
-    SegmentStats,
-    SubscriptionStats,
-    SubscriptionType,
-    TopicStats,
-)
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.subscriptions.backlogs import Backlog, HeldSegments
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
@@ -36,10 +22,10 @@ from anabranch.core.names import full_name
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 
 
-def layout_of(topic: ScalableTopic) -> Layout:
+def layout_of(topic: ScalableTopic) -> admin.Layout:
     """The DAG of the topic's segments."""
-    override = cast(AutoScaleOverride, dict(override_of(topic.auto_scale)))
-    return Layout(
+    override = cast(admin.AutoScaleOverride, dict(override_of(topic.auto_scale)))
+    return admin.Layout(
         epoch=topic.epoch,
         next_segment_id=topic.next_segment_id,
         segments={part.segment_id: segment_of(part) for part in topic.segments},
@@ -48,11 +34,11 @@ def layout_of(topic: ScalableTopic) -> Layout:
     )
 
 
-def segment_of(part: SegmentInfo) -> Segment:
+def segment_of(part: SegmentInfo) -> admin.Segment:
     """One segment of a layout."""
-    return Segment(
+    return admin.Segment(
         segment_id=part.segment_id,
-        hash_range=HashRange(part.start, part.end),
+        hash_range=admin.HashRange(part.start, part.end),
         state=part.state.name,
         parent_ids=list(part.parent_ids),
         child_ids=list(part.child_ids),
@@ -66,55 +52,56 @@ def segment_of(part: SegmentInfo) -> Segment:
         active=part.is_active,
         root=not part.parent_ids,
         leaf=not part.child_ids,
-        legacy=False,
+        legacy=part.is_legacy,
     )
 
 
-async def topic_stats(topics: TopicOperations, name: str) -> TopicStats:
+async def topic_stats(topics: TopicOperations, name: str) -> admin.TopicStats:
     """The topic's statistics. Raises NotFoundError."""
     topic = topics.topic(name)
-    subscriptions = topics.subscriptions(name)
-    known = {each: said for each, said, _ in subscriptions}
+    service = topics.access.service
+    known = dict(service.runtime.view.subscriptions(name))
+    controller = service.known_controller(name)
+    coordinators = controller.coordinators if controller is not None else {}
+    connected = {each: set(found.connected) for each, found in coordinators.items()}
     backlogs = await topics.backlogs.of(name, topic, known)
     held = await topics.backlogs.held(name, topic, backlogs.values())
-    service = topics.access.service
     loads = service.load(name, topic.incarnation) or {}
     active = len(topic.layout.active)
-    return TopicStats(
+    return admin.TopicStats(
         epoch=topic.epoch,
         total_segments=len(topic.segments),
         active_segments=active,
         sealed_segments=len(topic.segments) - active,
         segments={
-            part.segment_id: SegmentStats(
-                **_segment(topics, name, topic, part, loads.get(part.segment_id), held)
-            )
+            part.segment_id: _segment(topics, name, topic, part, loads.get(part.segment_id), held)
             for part in topic.segments
         },
         subscriptions={
             each: _subscription(
                 kafka_group(service.prefix, name, each, said.group_offset),
                 said,
-                consumers,
+                connected.get(each, set()),
                 backlogs[each],
             )
-            for each, said, consumers in subscriptions
+            for each, said in known.items()
         },
         operation=topic.operation.name,
-        last_failure=service.failures.why(name),
+        last_failure=service.failures.get(name, ""),
         open_transactions_unknown=held.unknown,
         auto_scale=_auto_scale(topics, name, topic),
     )
 
 
 def _subscription(
-    group: str, known: Subscription, consumers: Mapping[str, bool], backlog: Backlog
-) -> SubscriptionStats:
-    """`consumers`: names, each with True if the consumer is connected."""
-    return SubscriptionStats(
-        type=cast(SubscriptionType, known.kind.name),
+    group: str, known: Subscription, connected: Collection[str], backlog: Backlog
+) -> admin.SubscriptionStats:
+    """`connected`: names of consumers."""
+    consumers = sorted({*connected, *known.consumers})
+    return admin.SubscriptionStats(
+        type=cast(admin.SubscriptionType, known.kind.name),
         consumer_count=len(consumers),
-        consumers=[ConsumerStats(one, connected) for one, connected in consumers.items()],
+        consumers=[admin.ConsumerStats(each, each in connected) for each in consumers],
         msg_backlog=backlog.messages,
         segments=dict(backlog.segments),
         backlog_unknown=backlog.unknown,
@@ -132,51 +119,43 @@ def _segment(
     part: SegmentInfo,
     load: SegmentLoad | None,
     held: HeldSegments,
-) -> dict[str, Any]:
-    """The fields of one segment's statistics, alone or among the topic's."""
-    service = topics.access.service
-    where = kafka_topic(service.prefix, name, topic.incarnation, part)
-    copies = service.placement.copies_of(topic.incarnation, part.segment_id)
-    return {
-        "hash_range": HashRange(part.start, part.end),
-        "name": segment_topic(name, part),
-        "state": part.state.name,
-        "kafka_topic": where,
-        "entry_buckets": part.buckets,
-        "kafka_leaders": [each.leader for each in copies],
-        "kafka_replicas": sorted({broker for each in copies for broker in each.replicas}),
-        "findings": topics.looks.of(name, topic.incarnation, part.segment_id),
-        "load": None if load is None else _load(load),
-        "open_transactions": [
-            OpenTransaction(bucket, start)
+) -> admin.SegmentStats:
+    return admin.SegmentStats(
+        hash_range=admin.HashRange(part.start, part.end),
+        name=segment_topic(name, part),
+        state=part.state.name,
+        kafka_topic=kafka_topic(topics.access.service.prefix, name, topic.incarnation, part),
+        entry_buckets=part.buckets,
+        findings=topics.looks.of(name, topic.incarnation, part.segment_id),
+        load=None if load is None else _load(load),
+        open_transactions=[
+            admin.OpenTransaction(bucket, start)
             for (number, bucket), start in sorted(held.starts.items())
             if number == part.segment_id
         ],
-    }
+    )
 
 
-def _load(load: SegmentLoad) -> LoadStats:
-    estimates = zip(("bytesRateIn", "bytesRateOut"), load.estimated, strict=True)
-    return LoadStats(
+def _load(load: SegmentLoad) -> admin.LoadStats:
+    return admin.LoadStats(
         msg_rate_in=load.msg_rate_in,
         bytes_rate_in=load.bytes_rate_in,
         msg_rate_out=load.msg_rate_out,
         bytes_rate_out=load.bytes_rate_out,
         modified_ms=load.modified_ms,
-        estimated=[rate for rate, is_one in estimates if is_one],
     )
 
 
-def _auto_scale(topics: TopicOperations, name: str, topic: ScalableTopic) -> AutoScaleStats:
+def _auto_scale(topics: TopicOperations, name: str, topic: ScalableTopic) -> admin.AutoScaleStats:
     """Raises NotFoundError."""
     service = topics.access.service
-    effective, at_ms = topics.policies.effective(name), service.runtime.log_ms
+    effective, at_ms = topics.policies.effective(name), service.runtime.core.log_ms
     values, demand = effective.values, demand_of(service.runtime.view, name)
     loads = service.load(name, topic.incarnation)
     now = evaluate(effective, topic, topic.layout, loads, demand, at_ms)
-    return AutoScaleStats(
+    return admin.AutoScaleStats(
         policy={
-            field: PolicyField(values[field], level.value)
+            field: admin.PolicyField(values[field], level.value)
             for field, level in effective.origins.items()
         },
         fault=effective.fault,
@@ -200,21 +179,17 @@ def _decision(at_ms: int, trigger: str | None, decision: Decision) -> admin.Deci
 
 
 async def segment_detail(
-    topics: TopicOperations, name: str, topic: ScalableTopic, part: SegmentInfo
-) -> SegmentDetail:
-    """One segment's statistics by themselves."""
-    known = {each: said for each, said, _ in topics.subscriptions(name)}
-    backlogs = await topics.backlogs.of(name, topic, known)
-    held = await topics.backlogs.held(name, topic, backlogs.values(), part.segment_id)
-    service = topics.access.service
-    load = (service.load(name, topic.incarnation) or {}).get(part.segment_id)
-    return SegmentDetail(
-        **_segment(topics, name, topic, part, load, held),
+    topics: TopicOperations, name: str, part: SegmentInfo
+) -> admin.SegmentDetail:
+    """One segment's statistics by themselves. Raises NotFoundError."""
+    told = await topic_stats(topics, name)
+    return admin.SegmentDetail(
+        **msgspec.structs.asdict(told.segments[part.segment_id]),
         segment_id=part.segment_id,
         parent_ids=list(part.parent_ids),
         child_ids=list(part.child_ids),
-        open_transactions_unknown=held.unknown,
+        open_transactions_unknown=told.open_transactions_unknown,
         subscriptions={
-            each: backlog.segments.get(part.segment_id) for each, backlog in backlogs.items()
+            each: found.segments.get(part.segment_id) for each, found in told.subscriptions.items()
         },
     )

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, cast
+from urllib.parse import urlencode
 
+import msgspec
 from msgspec import Meta
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from anabranch.admin import AutoScaleOverride, Layout, Segment, SegmentDetail, TopicStats
-from anabranch.broker.errors import NotFoundError, PreconditionError
-from anabranch.broker.http.routes.topic_names import NamesResponse, names_response
-from anabranch.broker.http.routes.topic_stats import (
-    layout_of,
-    segment_detail,
-    segment_of,
-    topic_stats,
-)
+from anabranch import admin
+from anabranch.broker.errors import NotFoundError, OverloadedError, PreconditionError
+from anabranch.broker.http.errors import answer
+from anabranch.broker.http.routes.topic_stats import layout_of, segment_detail, topic_stats
 from anabranch.broker.http.routing import BODY, Home, Named, RouteGroup, TopicName
+from anabranch.broker.topics.adopting import AUTO, Adoptions
 from anabranch.broker.topics.controllers.access import active_segments
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.policies import AutoScalePolicies
 from anabranch.broker.topics.restoring import restore
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, Override
 from anabranch.core.entities.topic import properties_dict
-from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
+from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 
 _ID_MAX: Final = 2**63 - 1
-_BROKER_MAX: Final = 2**31 - 1
 _TOPICS: Final = "/scalable/{tenant}/{namespace}"
 _TOPIC: Final = f"{_TOPICS}/{{topic}}"
 
@@ -47,10 +48,16 @@ _SegmentId = Annotated[int, Meta(ge=0, le=_ID_MAX)]
 _Properties = Annotated[dict[str, str], BODY]
 _Segments = Annotated[int, Named("numInitialSegments")]
 _Buckets = Annotated[int, Named("bucketCount")]
-_Off = Annotated[
-    list[Annotated[int, Meta(ge=0, le=_BROKER_MAX)]] | None,
-    Meta(description="Ids of Kafka's brokers to leave; may be given several times."),
+_Count = Annotated[int, Named("segmentCount")]
+_EachBuckets = Annotated[
+    int | None,
+    Named("bucketCount"),
+    Meta(description="Of each segment; if left out, new ones share out those that they replace."),
 ]
+_Leave = Annotated[
+    Annotated[bool, Meta(description="Also if messages lie in segments.")], Named("leaveMiddle")
+]
+_KafkaTopic = Annotated[Annotated[str, Meta(min_length=1)], Named("kafkaTopic")]
 _Override = Annotated[
     dict[str, Any],
     BODY,
@@ -58,13 +65,16 @@ _Override = Annotated[
 ]
 
 
-def routes(topics: TopicOperations, limiter: AsyncDualMemoryLimiter) -> RouteGroup:
-    """All routes of topics, their statistics, properties, layouts and auto-scale policies."""
+def routes(
+    topics: TopicOperations, adoptions: Adoptions, limiter: AsyncDualMemoryLimiter
+) -> RouteGroup:
+    """All routes of topics, their layouts, adoption, statistics, properties and policies."""
     found = RouteGroup("scalable topics", "/admin/v2")
     _topics(found, topics, limiter)
     _stats(found, topics)
     _properties(found, topics)
-    _layouts(found, topics)
+    _layouts(found, topics, adoptions)
+    _adoption(found, adoptions)
     _policies(found, topics.policies)
     return found
 
@@ -82,8 +92,8 @@ def _topics(routes: RouteGroup, topics: TopicOperations, limiter: AsyncDualMemor
 
         With `limit`, the header `Link` with rel="next" says where those are that follow.
         """
-        find = await topics.names(home, _filters(wanted or ()), limiter)
-        return await names_response(find, limiter, request, limit, after)
+        names = await topics.names(home, _filters(wanted or ()), limiter)
+        return names_response(names, limiter, request, limit, after)
 
     @routes.put(_TOPIC)
     async def create_topic(
@@ -93,7 +103,7 @@ def _topics(routes: RouteGroup, topics: TopicOperations, limiter: AsyncDualMemor
         await topics.create(name, segments, properties or {})
 
     @routes.get(_TOPIC)
-    async def get_layout(name: TopicName) -> Layout:
+    async def get_layout(name: TopicName) -> admin.Layout:
         """The DAG of the topic's segments."""
         return layout_of(topics.topic(name))
 
@@ -110,25 +120,19 @@ def _stats(routes: RouteGroup, topics: TopicOperations) -> None:
     segment = f"{_TOPIC}/segments/{{segmentId}}"
 
     @routes.get(f"{_TOPIC}/stats")
-    async def get_stats(name: TopicName) -> TopicStats:
+    async def get_stats(name: TopicName) -> admin.TopicStats:
         """Segments, and subscriptions with their consumers and backlogs."""
         await topics.controlled(name, reading=True)
         return await topic_stats(topics, name)
 
     @routes.get(f"{segment}/stats")
-    async def get_segment_stats(name: TopicName, segmentId: _SegmentId) -> SegmentDetail:
+    async def get_segment_stats(name: TopicName, segmentId: _SegmentId) -> admin.SegmentDetail:
         """The same of one segment."""
         found = await topics.controlled(name, reading=True)
         part = found.segment(segmentId)
         if part is None:
             raise NotFoundError(f"Segment not found: {segmentId}; {active_segments(found)}")
-        return await segment_detail(topics, name, found, part)
-
-    @routes.get(f"{segment}/lineage")
-    async def get_lineage(name: TopicName, segmentId: _SegmentId) -> list[Segment]:
-        """The segment with all that it descends from and all that descend from it, by id."""
-        _, parts = topics.access.lineage(name, segmentId)
-        return [segment_of(each) for each in parts]
+        return await segment_detail(topics, name, part)
 
     @routes.post(f"{segment}/restore")
     async def restore_segment(name: TopicName, segmentId: _SegmentId) -> None:
@@ -158,7 +162,33 @@ def _properties(routes: RouteGroup, topics: TopicOperations) -> None:
         )
 
 
-def _layouts(routes: RouteGroup, topics: TopicOperations) -> None:
+def _adoption(routes: RouteGroup, adoptions: Adoptions) -> None:
+    @routes.get(f"{_TOPIC}/adopt")
+    async def survey_kafka_topic(name: TopicName, kafka_topic: _KafkaTopic) -> admin.AdoptionSurvey:
+        """Looks at a Kafka topic that is to be adopted as this topic, and changes nothing."""
+        return await adoptions.survey(name, kafka_topic)
+
+    @routes.post(f"{_TOPIC}/adopt")
+    async def adopt_kafka_topic(
+        name: TopicName, kafka_topic: _KafkaTopic, partitioner: str = AUTO
+    ) -> None:
+        """Lets a Kafka topic become this topic where it lies; returns when it is ready."""
+        await adoptions.adopt(name, kafka_topic, partitioner)
+
+    @routes.post(f"{_TOPIC}/release")
+    async def release_kafka_topic(name: TopicName) -> None:
+        """Forgets a topic that was adopted and not cut over, or was given back."""
+        await adoptions.release(name)
+
+    @routes.post(f"{_TOPIC}/give-back")
+    async def give_back_kafka_topic(
+        name: TopicName, leave_middle: _Leave = False
+    ) -> admin.GivenBack:
+        """Opens the Kafka topic of a topic that was cut over, in place of all its segments."""
+        return await adoptions.give_back(name, leave=leave_middle)
+
+
+def _layouts(routes: RouteGroup, topics: TopicOperations, adoptions: Adoptions) -> None:
     @routes.post(f"{_TOPIC}/split/{{segmentId}}")
     async def split_segment(name: TopicName, segmentId: _SegmentId) -> None:
         """Divides an active segment at its midpoint; returns when the children have taken over."""
@@ -176,10 +206,16 @@ def _layouts(routes: RouteGroup, topics: TopicOperations) -> None:
         """Replaces an active segment by one of the same range with other entry buckets."""
         await topics.rebucket(name, segmentId, buckets)
 
-    @routes.post(f"{_TOPIC}/relocate/{{segmentId}}")
-    async def relocate_segment(name: TopicName, segmentId: _SegmentId, off: _Off = None) -> None:
-        """Replaces an active segment by one of the same range on other brokers of Kafka."""
-        await topics.relocate(name, segmentId, off or ())
+    @routes.post(f"{_TOPIC}/prepare")
+    async def prepare_segments(
+        name: TopicName, segments: _Count, buckets: _EachBuckets = None
+    ) -> None:
+        """Makes so many active segments of equal size at once; returns when they have taken over.
+
+        Nothing if they are there.
+        """
+        await adoptions.must_fit_cut_over(name)
+        await topics.prepare(name, segments, buckets)
 
 
 def _filters(given: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -196,7 +232,7 @@ def _policies(routes: RouteGroup, policies: AutoScalePolicies) -> None:
     of_namespace = "/namespaces/{tenant}/{namespace}/scalableTopicAutoScalePolicy"
 
     @routes.get(of_topic)
-    async def get_auto_scale_policy(name: TopicName) -> AutoScaleOverride | None:
+    async def get_auto_scale_policy(name: TopicName) -> admin.AutoScaleOverride | None:
         """The topic's overrides of its namespace's policy, as its controller has changed them; 204
         for none.
         """
@@ -213,7 +249,7 @@ def _policies(routes: RouteGroup, policies: AutoScalePolicies) -> None:
         await policies.set_topic(name, {})
 
     @routes.get(of_namespace)
-    async def get_namespace_auto_scale_policy(home: Home) -> AutoScaleOverride | None:
+    async def get_namespace_auto_scale_policy(home: Home) -> admin.AutoScaleOverride | None:
         """The namespace's overrides of the nodes' settings; 204 for none."""
         return _given(policies.of_namespace(home))
 
@@ -228,5 +264,66 @@ def _policies(routes: RouteGroup, policies: AutoScalePolicies) -> None:
         await policies.set_namespace(home, {})
 
 
-def _given(override: Override) -> AutoScaleOverride | None:
-    return cast(AutoScaleOverride, dict(override)) if override else None
+def _given(override: Override) -> admin.AutoScaleOverride | None:
+    return cast(admin.AutoScaleOverride, dict(override)) if override else None
+
+
+PAGE_BYTES: Final = 256 << 10
+_AROUND_NAME: Final = 3  # its quotes and comma
+
+
+class NamesResponse(Response):
+    """Names, which are encoded once there is memory for them.
+
+    It holds memory of both kinds until the client has taken them.
+    """
+
+    def __init__(
+        self, names: list[str], limiter: AsyncDualMemoryLimiter, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__()
+        self._names = names
+        self._limiter = limiter
+        self._told = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it, or, where there is no memory, a refusal."""
+        size = _size(self._names)
+        heap = self._limiter.held(size, LimitType.HEAP_MEMORY)
+        direct = self._limiter.held(size, LimitType.DIRECT_MEMORY)
+        try:
+            async with heap, direct:
+                body = msgspec.json.encode(self._names)
+                told = Response(body, headers=dict(self._told), media_type="application/json")
+                await told(scope, receive, send)
+        except PermitAcquireError as error:
+            await answer(OverloadedError(str(error)))(scope, receive, send)
+
+
+def names_response(
+    names: list[str],
+    limiter: AsyncDualMemoryLimiter,
+    request: Request,
+    limit: int | None,
+    after: str,
+) -> NamesResponse:
+    """All names, or those behind `after`: at most `limit`, and of `PAGE_BYTES`, if that is given.
+
+    Then the header `Link` names the next ones.
+    """
+    at = bisect_right(names, after)
+    if limit is None:
+        return NamesResponse(names[at:], limiter, {})
+    page = names[at : at + limit]
+    while len(page) > 1 and _size(page) > PAGE_BYTES:
+        del page[len(page) // 2 :]
+    told = {}
+    if page and page[-1] != names[-1]:
+        given = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
+        query = urlencode([*given, ("after", page[-1])])
+        told["Link"] = f'<{request.url.path}?{query}>; rel="next"'
+    return NamesResponse(page, limiter, told)
+
+
+def _size(names: list[str]) -> int:
+    return sum(map(len, names)) + _AROUND_NAME * len(names)

@@ -9,6 +9,7 @@ from anabranch.broker.bundles.lookups import Located, LookupService
 from anabranch.broker.errors import (
     ConflictError,
     ElsewhereError,
+    ForbiddenError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -110,7 +111,7 @@ class TopicAccess:
             located = await self.find_controller(name)
             if located.broker != self.runtime.core.me:
                 raise _elsewhere(name, located)
-            self.proposals.actor()
+            self.proposals.must_have_lease()
             unit, _ = controller_of(self.runtime.view, name)
             what = f"bundle {unit} of {full_name(name)} was not opened here"
             if not self.service.may_act(name):
@@ -177,6 +178,12 @@ class TopicAccess:
         def gone() -> NotFoundError:
             return NotFoundError(f"Scalable topic not found: {full}")
 
+        def busy() -> UnavailableError | ConflictError:
+            topic = self.runtime.view.topic(name)
+            if topic is not None and topic.is_open:
+                return UnavailableError(f"the Kafka topic of {full} is being given back; try again")
+            return ConflictError(f"{full} is being created or deleted")
+
         return {
             Verdict.UNKNOWN_NAMESPACE: lambda: no_namespace(namespace_of(name)),
             Verdict.UNKNOWN_TOPIC: gone,
@@ -188,7 +195,14 @@ class TopicAccess:
                 f"{full}: its controller has just changed; try again"
             ),
             Verdict.NOT_PERMITTED: lambda: not_permitted(full),
-            Verdict.TOPIC_BUSY: lambda: ConflictError(f"{full} is being created or deleted"),
+            Verdict.NOT_ADOPTABLE: lambda: ForbiddenError(
+                f"the log does not let {namespace_of(name)} adopt that Kafka topic: see "
+                "adoptableTopics"
+            ),
+            Verdict.ALREADY_ADOPTED: lambda: ConflictError(
+                f"another topic of {namespace_of(name)} has that Kafka topic already"
+            ),
+            Verdict.TOPIC_BUSY: busy,
         }
 
 

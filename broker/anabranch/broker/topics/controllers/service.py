@@ -24,11 +24,10 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
+from anabranch.broker.topics.controllers.decisions import ScaleDecisions, is_rollover
 from anabranch.broker.topics.controllers.schedule import TickSchedule
 from anabranch.broker.topics.controllers.timelines import ChangeStep, Timelines
-from anabranch.broker.topics.controllers.worker import Failures, WorkerPool
-from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
-from anabranch.broker.topics.placement import KafkaPlacement
+from anabranch.broker.topics.controllers.worker import WorkerPool
 from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
 from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.segment import SegmentInfo
@@ -36,7 +35,7 @@ from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.entities.unit import Unit
 from anabranch.core.log.state import Change
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.subscriptions.coordinator import ConsumerAssignment
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
 from anabranch.core.topics.controller import (
     CloseConsumer,
     ControllerEffect,
@@ -48,11 +47,12 @@ from anabranch.core.topics.controller import (
     TopicController,
     Unserved,
 )
-from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
+from anabranch.core.topics.tasks import DeleteSegments, Task, TaskDone, TaskFailed
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
 _VERDICT_S_MAX: Final = 30.0
+_FAILURES_MAX: Final = 1_000  # those of the topics that failed last
 
 # True if clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
 Fits = Callable[[str, str, Iterable[SegmentInfo]], bool]
@@ -71,7 +71,7 @@ class ConsumerConnection(Protocol):
         ...
 
 
-class Attached(msgspec.Struct, frozen=True):
+class Attached(msgspec.Struct):
     """A consumer's connection, and its subscription."""
 
     topic: str
@@ -98,17 +98,15 @@ class TopicService:
         workers: WorkerPool,
         load: LoadOf,
         fits: Fits,
-        placement: KafkaPlacement,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
         self.prefix = prefix
         self.load = load
         self._fits = fits
-        self.placement = placement
         self.workers = workers
-        self.scaling = AutoScaleMetrics(runtime.core.me, lambda: runtime.view, self.controllers)
-        self.failures = Failures()
+        self.scaling = ScaleDecisions(runtime.core.me)
+        self.failures: dict[str, str] = {}  # Kafka's words on topics whose last step failed
         self._timelines = Timelines()
         self.step_took: Callable[[ChangeStep, float], None] = lambda step, seconds: None
         self.consumers: dict[int, Attached] = {}  # by connection number
@@ -183,6 +181,11 @@ class TopicService:
         home = self._homes.get(name)
         return home.controller if home is not None and self.may_act(name) else None
 
+    def coordinator(self, name: str, subscription: str) -> SubscriptionCoordinator | None:
+        """The coordinator of the subscription's consumers; None when it is not here."""
+        controller = self.controller(name)
+        return None if controller is None else controller.coordinators.get(subscription)
+
     @contextmanager
     def pinned(self, name: str) -> Iterator[None]:
         """The topic's controller is not forgotten meanwhile."""
@@ -241,7 +244,7 @@ class TopicService:
             self.reconcile(name)
         topics = self.runtime.view.topics
         looks = self._rounds.looks(self.runtime.now(), self.open_since, topics, self._is_mine)
-        for name in chain(self._rounds.due(self.runtime.log_ms), looks):
+        for name in chain(self._rounds.due(self.runtime.core.log_ms), looks):
             if name not in self._homes:
                 self.reconcile(name, idle=False)
         for ticker in self.tickers:
@@ -269,7 +272,7 @@ class TopicService:
             self._homes.pop(name, None)
         elif idle or name in self._homes or self._has_work(name):
             controller = self._home(name, unit).controller
-            self.carry_out(name, controller.reconcile(self.runtime.now(), self.runtime.log_ms))
+            self.carry_out(name, controller.reconcile(self.runtime.now(), self.runtime.core.log_ms))
             self._forget(name)
 
     def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
@@ -350,7 +353,7 @@ class TopicService:
         home = self._homes[name]
         began = self.runtime.now()
         try:
-            future = self.workers.task(task, self.placement.room(task))
+            future = self.workers.task(task)
         except OperationError as error:
             failed: Future[TaskDone | TaskFailed] = Future()
             failed.set_result(TaskFailed(str(error)))
@@ -384,13 +387,18 @@ class TopicService:
             self.runtime.fail(f"a fault while segments of {name} were changed: {error}")
             return
         result = future.result()
-        self.failures.note(task, result)
+        if not isinstance(task, DeleteSegments):  # those follow a failure and must not hide it
+            self.failures.pop(task.topic, None)
+        if isinstance(result, TaskFailed):
+            self.failures[task.topic] = result.reason
+            if len(self.failures) > _FAILURES_MAX:
+                del self.failures[next(iter(self.failures))]
         self._explain(name, task, result, self.runtime.now() - began)
         if isinstance(result, TaskDone):
             self._timelines.carried_out(name, task, self.runtime.now())
         if self._homes.get(name) is home:
             effects = home.controller.finished(
-                task, result, self.runtime.now(), self.runtime.log_ms
+                task, result, self.runtime.now(), self.runtime.core.log_ms
             )
             self.carry_out(name, effects)
             self._forget(name)

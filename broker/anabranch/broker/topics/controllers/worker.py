@@ -8,8 +8,6 @@ copies segments that take over from others.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,18 +15,18 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException
 
-from anabranch.broker.errors import UnavailableError, stopping
+from anabranch.broker.errors import UnavailableError
+from anabranch.broker.topics.kafka_threads import KafkaThreads
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import properties_dict, properties_flat
 from anabranch.core.names import full_name
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.kafka_placement import Room
 from anabranch.core.topics.tasks import (
-    DeleteSegments,
     MakeSegments,
     SealSegments,
     Task,
@@ -46,12 +44,11 @@ _VIEW_S_MAX: Final = 0.4  # it takes a hundredth of that, and producers wait
 _QUEUE_MAX: Final = 10_000
 _FIRST_S: Final = 1.5  # Kafka answers within a tenth of it
 _AGAIN_S: Final = 5.0
+_BOUND_S: Final = 3.0  # each broker has to show two settings of an adopted topic
 _LARGE: Final = 512  # partitions of one task
 _TROUBLED_MAX: Final = 10_000
-_CLOSE_S: Final = 10.0
 _COPIES_S: Final = 2.0  # Kafka needs a good second, where no broker is in trouble
 _PARTITIONS_PER_S: Final = 500  # a slow Kafka can be expected to make these
-_TOPICS_MAX: Final = 1_000  # those that failed last are remembered
 _IDS_MAX: Final = 1_000  # of one record
 _IDS_S: Final = 0.5
 _STRAYS_MAX: Final = 10_000  # of a segment that are counted
@@ -84,70 +81,6 @@ class KafkaSegments(SegmentAdmin):
         return super().look(topics, deadline - clock.now())
 
 
-class Worker:
-    """Runs jobs one after another in a thread that starts with the first of them."""
-
-    def __init__(self, open_keeper: Callable[[], SegmentAdmin]) -> None:
-        self._open = open_keeper
-        self._jobs: queue.Queue[tuple[Future[object], Callable[[SegmentAdmin], object]] | None]
-        self._jobs = queue.Queue(_QUEUE_MAX)
-        self._thread: threading.Thread | None = None
-        self._is_closed = False
-        self._submitting = threading.Lock()  # no job may come after the thread's last one
-
-    def submit(self, job: Callable[[SegmentAdmin], _T]) -> Future[_T]:
-        """The job's outcome; done in the thread. Raises UnavailableError when too many wait, and
-        after `close`.
-        """
-        future: Future[_T] = Future()
-        with self._submitting:
-            if self._is_closed:
-                raise stopping()
-            try:
-                self._jobs.put_nowait((future, job))  # type: ignore[arg-type]
-            except queue.Full:
-                raise UnavailableError(
-                    f"{_QUEUE_MAX} changes of Kafka topics wait already; try again later"
-                ) from None
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="segments", daemon=True)
-                thread.start()
-                self._thread = thread
-        return future
-
-    def close(self, timeout_s: float) -> None:
-        """Drops tasks that have not begun and waits for those that have, never in the loop."""
-        with self._submitting:
-            self._is_closed = True
-        while True:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                break
-            if job is not None:
-                job[0].cancel()
-        self._jobs.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        keeper: SegmentAdmin | None = None
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                break
-            future, run = job
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                keeper = keeper or self._open()
-                future.set_result(run(keeper))
-            except BaseException as error:  # noqa: BLE001 - it belongs to who waits for the job
-                future.set_exception(error)
-        if keeper is not None:
-            keeper.close()
-
-
 class WorkerPool:
     """The workers of a node.
 
@@ -165,15 +98,13 @@ class WorkerPool:
         self._prefix = prefix
         self._copies = copies
         self._now = now
-        self._first = Worker(open_keeper)
-        self._large = Worker(open_keeper)
-        self._again = Worker(open_keeper)
-        self._copying = Worker(open_keeper)
-        self._looking = Worker(open_keeper)
+        self._first, self._large, self._again, self._copying, self._looking = self._all = [
+            KafkaThreads("changes of Kafka topics", open_keeper, _QUEUE_MAX) for _ in range(5)
+        ]
         self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
 
-    def task(self, task: Task, room: Room | None = None) -> Future[TaskDone | TaskFailed]:
-        """Returns the task's outcome; `room`: the room that new Kafka topics are placed by.
+    def task(self, task: Task) -> Future[TaskDone | TaskFailed]:
+        """Returns the task's outcome.
 
         Children count as made once Kafka copies them, or after a while. Nothing waits for them yet,
         but all producers do once their parents refuse. Raises UnavailableError when too many tasks
@@ -186,12 +117,15 @@ class WorkerPool:
         else:
             worker, deadline_s = self._for(task.topic)
             deadline_s += slow_s
-        future = worker.submit(
-            lambda keeper: carry_out(keeper, task, self._prefix, deadline_s, room),
-        )
+        if isinstance(task, SealSegments) and (
+            task.opened is not None or any(part.is_legacy for part in task.segments)
+        ):
+            deadline_s += _BOUND_S
+        future = worker.submit(lambda keeper: carry_out(keeper, task, self._prefix, deadline_s))
         future.add_done_callback(lambda done: self._note(task.topic, _timed_out(done)))
-        if isinstance(task, MakeSegments) and _are_children(task) and self._copies > 1:
-            return self._copied(future, _topics(task, self._prefix))
+        made = [topic for topic in _topics(task, self._prefix) if not topic.is_legacy]
+        if isinstance(task, MakeSegments) and _are_children(task) and made and self._copies > 1:
+            return self._copied(future, made)
         return future
 
     def _copied(
@@ -212,7 +146,7 @@ class WorkerPool:
 
             try:
                 copied = self._copying.submit(look)
-            except (UnavailableError, RuntimeError):  # the node stops, or has no thread to spare
+            except UnavailableError:  # the node stops, or has no thread to spare
                 _pass_on(made, outcome)
             else:
                 copied.add_done_callback(lambda done: _pass_on(made, outcome, done))
@@ -255,10 +189,12 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends the threads, and waits for tasks under way; never called in the loop."""
-        for worker in (self._first, self._large, self._again, self._copying, self._looking):
-            worker.close(_CLOSE_S)
+        for worker in self._all:
+            worker.abandon()
+        for worker in self._all:
+            worker.close()
 
-    def _for(self, name: str) -> tuple[Worker, float]:
+    def _for(self, name: str) -> tuple[KafkaThreads[SegmentAdmin], float]:
         if name in self._troubled:
             return self._again, _AGAIN_S
         return self._first, _FIRST_S
@@ -286,7 +222,6 @@ def carry_out(
     task: Task,
     prefix: str,
     deadline_s: float,
-    room: Room | None = None,
 ) -> TaskDone | TaskFailed:
     """Does the task in Kafka; `prefix` begins the names of all Kafka topics."""
     topics = _topics(task, prefix)
@@ -298,13 +233,25 @@ def carry_out(
                 ids.extend(_topic_ids(keeper, task, task.children, prefix))
 
             ends = keeper.seal(topics, deadline_s, ask_ids)
+            if (opened := task.opened) is not None:  # from here on others write to it again
+                own = properties_dict(task.own_settings)
+                keeper.open_again(opened.legacy_topic, own, deadline_s)
             found = tuple(end for topic in topics for end in ends[topic.name])
             return TaskDone(found, tuple(ids))
         if isinstance(task, MakeSegments):
-            keeper.create(topics, deadline_s, room)
+            adopted = [part for part in (*task.segments, *task.legacy) if part.is_legacy]
+            must_be_as_adopted(keeper, adopted)
+            if (opened := task.opened) is not None:  # once all is sealed it is too late to refuse
+                own = properties_dict(task.own_settings)
+                keeper.must_open(opened.legacy_topic, own, deadline_s)
+            topics = [topic for topic in topics if not topic.is_legacy]
+            keeper.create(topics, deadline_s)
             if not _are_children(task):  # a new topic is used at once
                 keeper.await_leaders(topics, deadline_s)
                 return TaskDone(topic_ids=_topic_ids(keeper, task, task.segments, prefix))
+            if task.legacy:
+                own = keeper.own_settings(task.legacy[0].legacy_topic, deadline_s)
+                return TaskDone(own_settings=properties_flat(own))
         else:
             keeper.delete([topic.name for topic in topics], deadline_s)
             groups = [kafka_group(prefix, task.topic, *named) for named in task.subscriptions]
@@ -323,9 +270,35 @@ def carry_out(
 
 def _topics(task: Task, prefix: str) -> list[SegmentTopic]:
     return [
-        SegmentTopic(kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets)
+        SegmentTopic(
+            kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets, part.is_legacy
+        )
         for part in task.segments
     ]
+
+
+def must_be_as_adopted(keeper: SegmentAdmin, parts: Sequence[SegmentInfo]) -> None:
+    """Raises KafkaRefusedError unless these Kafka topics have their ids and partitions yet."""
+    found = keeper.look([part.legacy_topic for part in parts], _IDS_S) if parts else {}
+    for part in parts:
+        there = found.get(part.legacy_topic)
+        if there is None:
+            if part.legacy_topic not in found:
+                raise KafkaUnreachableError(f"Kafka did not describe topic {part.legacy_topic}")
+            raise KafkaRefusedError(f"Kafka has no topic {part.legacy_topic} any more")
+        if part.topic_id and there.topic_id != part.topic_id:
+            raise KafkaRefusedError(
+                f"Kafka topic {part.legacy_topic} was deleted and made anew since its adoption, "
+                f"with id {there.topic_id} and not {part.topic_id}"
+            )
+        if there.partitions != part.buckets:
+            remedy = "release it and adopt it again"
+            if part.start_offsets:
+                remedy = "it cannot be given back; delete its scalable topic, and it stays sealed"
+            raise KafkaRefusedError(
+                f"Kafka topic {part.legacy_topic} had {part.buckets} partitions at its adoption "
+                f"and has {there.partitions}: {remedy}"
+            )
 
 
 def _are_children(task: MakeSegments) -> bool:
@@ -355,27 +328,3 @@ def _topic_ids(
         return ()
     found = keeper.look(names, _IDS_S)
     return tuple(there.topic_id if (there := found.get(name)) else "" for name in names)
-
-
-class Failures:
-    """Failures of the topics that this node controls, for use in its event loop."""
-
-    def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}
-
-    def note(self, task: Task, result: TaskDone | TaskFailed) -> None:
-        """A task of a topic is over."""
-        if not isinstance(task, DeleteSegments):  # those follow a failure and must not hide it
-            self.forget(task.topic)
-        if isinstance(result, TaskFailed):
-            self._reasons[task.topic] = result.reason
-            if len(self._reasons) > _TOPICS_MAX:
-                del self._reasons[next(iter(self._reasons))]
-
-    def why(self, name: str) -> str:
-        """Returns Kafka's words; "" if the topic's last step did not fail, or long ago."""
-        return self._reasons.get(name, "")
-
-    def forget(self, name: str) -> None:
-        """The topic begins anew."""
-        self._reasons.pop(name, None)

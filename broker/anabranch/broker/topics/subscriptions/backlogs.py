@@ -35,9 +35,8 @@ _KEPT_MAX: Final = 1_000  # topics
 _BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
 _GROUPS_MAX: Final = 32
 _NOT_TOLD: Final = (
-    "Kafka tells nodes only from 4.1 on, and with SASL by PLAIN or SCRAM alone, how far a share "
-    "group has read; "
-    "kafka-share-groups.sh --describe shows it"
+    "nodes hear how far a share group has read only from Kafka 4.1 on, and with SASL by PLAIN, "
+    "SCRAM or OAUTHBEARER alone; kafka-share-groups.sh --describe shows it"
 )
 
 
@@ -89,13 +88,9 @@ class Backlogs:
         return await asyncio.shield(known.found)
 
     async def held(
-        self,
-        name: str,
-        topic: ScalableTopic,
-        backlogs: Iterable[Backlog],
-        only: int | None = None,
+        self, name: str, topic: ScalableTopic, backlogs: Iterable[Backlog]
     ) -> HeldSegments:
-        """Those of the sealed segments that some of these backlogs are in, or of that one.
+        """Those of the sealed segments that some of these backlogs are in.
 
         Never raises for what Kafka does or does not say.
         """
@@ -106,7 +101,7 @@ class Backlogs:
         buckets: dict[Place, Bucket] = {}
         for part in topic.segments:
             number = part.segment_id
-            if part.is_active or number not in unread or only not in (None, number):
+            if part.is_active or number not in unread:
                 continue
             where = Part(part, kafka_topic(self._prefix, name, topic.incarnation, part))
             ends.update(zip(where.places(), part.end_offsets, strict=True))

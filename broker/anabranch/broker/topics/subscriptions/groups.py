@@ -5,10 +5,9 @@ there, even if the node that was asked has ended, and nothing is committed in an
 has to be told only for a queue's group.
 
 A group is deleted with its subscription. It comes back with the commit of a consumer that has not
-heard of that yet, because Kafka makes it anew. So it is deleted again once every such consumer must
-have stopped. Now and then the leader deletes groups that are left all the same. It knows them by
-their names, which are the cluster's own: each ends with the offset in the log that made the
-subscription.
+heard of that yet, because Kafka makes it anew. So now and then the leader deletes groups that are
+left. It knows them by their names, which are the cluster's own: each ends with the offset in the
+log that made the subscription.
 """
 
 from __future__ import annotations
@@ -17,22 +16,16 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from anabranch.broker.errors import (
-    ConflictError,
-    KafkaFailedError,
-    OperationError,
-    UnavailableError,
-)
+from anabranch.broker.errors import ConflictError, OperationError, UnavailableError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.kafka_threads import told
 from anabranch.broker.topics.subscriptions.positions import Part, Positions, starting_at
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, Place
 from anabranch.core.entities.subscription import SegmentPositions, SubscriptionKind
 from anabranch.core.entities.topic import ScalableTopic, TopicState
@@ -43,7 +36,6 @@ from anabranch.core.topics.kafka_names import kafka_topic
 _KAFKA_S: Final = 10.0
 _SEARCH_S: Final = 30.0
 _STARTED_MAX: Final = 10_000
-_SESSIONS: Final = 2  # after which every consumer has heard that its subscription is gone
 _AT_ONCE: Final = 500  # topics looked at before others have their turn
 _DELETED_MAX: Final = 1_000  # in one search
 _DIGITS_MAX: Final = 19  # of an offset: a stranger's name may end with any number of them
@@ -60,15 +52,25 @@ class StartPositions(msgspec.Struct, frozen=True):
         """Returns a record's fields for it; a segment that was pruned meanwhile has no part in
         that.
 
-        Raises ConflictError for another topic of that name.
+        Raises ConflictError for another topic of that name, and UnavailableError if its Kafka topic
+        was given back since they were found.
         """
         if self.incarnation != topic.incarnation:
             raise ConflictError(f"{full_name(name)} was deleted and made again meanwhile")
+        found = {*self.drained, *(each.segment_id for each in self.positions)}
+        part = topic.adopted
+        if part is not None and part.begins_late and part.segment_id not in found:
+            raise UnavailableError(f"{full_name(name)} was given back meanwhile; try again")
         there = {part.segment_id for part in (*topic.segments, *topic.children)}
         return {
             "positions": tuple(each for each in self.positions if each.segment_id in there),
             "segment_ids": tuple(each for each in self.drained if each in there),
         }
+
+
+def begins_elsewhere(topic: ScalableTopic, start: object) -> bool:
+    """Tells whether that start is another place than Kafka's earliest message of some segment."""
+    return start != EARLIEST or any(part.begins_late for part in topic.segments)
 
 
 async def start_positions(
@@ -86,7 +88,7 @@ async def start_positions(
     not answer in time.
     """
     topic = access.topic(name)
-    if timestamp_ms == EARLIEST and kind is SubscriptionKind.QUEUE:
+    if kind is SubscriptionKind.QUEUE and not begins_elsewhere(topic, timestamp_ms):
         return StartPositions(topic.incarnation)
     parts = written_parts(access.service.prefix, name, topic)
     if timestamp_ms == EARLIEST:
@@ -99,11 +101,17 @@ async def start_positions(
 
 
 def written_parts(prefix: str, name: str, topic: ScalableTopic) -> list[Part]:
-    """All that producers may have appended to: while parents are sealed, their children too."""
+    """All that producers may have appended to: while parents are sealed, their children too.
+
+    A Kafka topic that is being given back is one part: all have read what it held before.
+    """
     children = topic.children if topic.state is TopicState.SEALING else ()
+    continued = topic.continued if children else None
+    parts = sorted((*topic.segments, *children), key=lambda part: part.segment_id)
     return [
         Part(part, kafka_topic(prefix, name, topic.incarnation, part))
-        for part in sorted((*topic.segments, *children), key=lambda part: part.segment_id)
+        for part in parts
+        if part is not continued
     ]
 
 
@@ -113,7 +121,10 @@ def beginning(
     """Returns the positions; a segment left out is called drained if all above it are read."""
     found = []
     for part in parts:
-        offsets = tuple(starts.get(place, 0) for place in part.places())
+        offsets = tuple(
+            max(starts.get(place, 0), part.segment.first_offset(place[1]))
+            for place in part.places()
+        )
         if part.segment.end_offsets:  # nothing behind a sealed one's end is a message
             offsets = tuple(map(min, offsets, part.segment.end_offsets))
         found.append(SegmentPositions(part.segment.segment_id, offsets))
@@ -130,15 +141,10 @@ class Groups:
 
     def __init__(self, service: TopicService, positions: Positions) -> None:
         self._service = service
+        self._runtime = service.runtime
         self.positions = positions
         self._started: dict[str, None] = {}
-        self._later: dict[str, asyncio.TimerHandle] = {}  # groups that are deleted again
-        self._loop = asyncio.get_running_loop()
         self._log = get_logger(broker=service.runtime.core.me)
-
-    async def can_begin_anywhere(self) -> bool:
-        """Returns whether Kafka can be told offsets. Raises UnavailableError."""
-        return await self.positions.ask(lambda keeper, _: keeper.places_queues(), _KAFKA_S)
 
     async def start(self, group: str, starts: Mapping[Place, int]) -> None:
         """Lets a group begin at the first message, or at these offsets.
@@ -149,12 +155,7 @@ class Groups:
         """
         if group in self._started:
             return
-        try:
-            await asyncio.wrap_future(self._service.workers.start_share_group(group))
-        except KafkaRefusedError as error:
-            raise KafkaFailedError(str(error)) from None
-        except KafkaUnreachableError as error:
-            raise UnavailableError(str(error)) from None
+        await told(self._service.workers.start_share_group(group))
         if starts:
             await self.positions.ask(
                 lambda keeper, left_s: keeper.begin_queue(group, starts, left_s), _KAFKA_S
@@ -163,25 +164,13 @@ class Groups:
             del self._started[next(iter(self._started))]
         self._started[group] = None
 
-    def delete(self, group: str, *, again: bool = True) -> None:
-        """Deletes the group of a subscription that is gone, if that is possible now.
-
-        `again`: deletes it once more when no consumer can commit in its name, which makes it anew.
-        """
-        later = self._later.pop(group, None)
-        if later is not None:
-            later.cancel()
-        if again:
-            later_s = _SESSIONS * self._service.settings.timing.session_timeout_s
-            self._later[group] = self._loop.call_later(
-                later_s, partial(self.delete, group, again=False)
-            )
+    def delete(self, group: str) -> None:
+        """Deletes the group of a subscription that is gone, if that is possible now."""
 
         def done(future: Future[list[str]]) -> None:
             failed = future.cancelled() or future.exception() is not None
             left = failed or bool(future.result())
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._deleted, group, left)
+            self._runtime.soon(self._deleted, group, left)
 
         with suppress(OperationError):
             self._service.workers.delete_group(group).add_done_callback(done)
@@ -189,29 +178,13 @@ class Groups:
     def _deleted(self, group: str, left: bool) -> None:
         self._log.info("group.deleted", group=group, left_to_leader=left)
 
-    def stop(self) -> None:
-        """Deletes nothing again: the leader finds groups that are left."""
-        for later in self._later.values():
-            later.cancel()
-
-
-class StrayGroups:
-    """Groups of subscriptions that exist no more. For use in the node's event loop."""
-
-    def __init__(self, service: TopicService, groups: Groups, positions: Positions) -> None:
-        self._service = service
-        self._groups = groups
-        self._runtime = service.runtime
-        self._positions = positions
-        self._log = get_logger(broker=service.runtime.core.me)
-
-    async def search(self) -> None:
+    async def delete_strays(self, positions: Positions) -> None:
         """Deletes groups of subscriptions that the log has no more. For the leader.
 
-        Raises Kafka's error, or UnavailableError.
+        `positions`: asked for them. Raises Kafka's error, or UnavailableError.
         """
         head = f"{self._service.prefix}subscription."
-        found = await self._positions.ask(
+        found = await positions.ask(
             lambda keeper, left_s: keeper.unused_groups(head, left_s), _SEARCH_S
         )
         # A group newer than this node's view may have a subscription.
@@ -225,7 +198,7 @@ class StrayGroups:
         if left and self._runtime.has_lease and self._runtime.core.is_leader():
             self._log.info("groups.stray", count=len(left))
             for group in list(left.values())[:_DELETED_MAX]:
-                self._groups.delete(group)
+                self.delete(group)
 
     async def _living(self, numbers: Iterable[int]) -> set[int]:
         wanted, living = set(numbers), set()

@@ -20,13 +20,10 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import OperationError
-from anabranch.broker.logging import get_logger
-from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.recurring import Recurring
-from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.changes import Subscriptions
 from anabranch.broker.topics.subscriptions.groups import written_parts
 from anabranch.broker.topics.subscriptions.positions import Group, Positions, reading_groups
-from anabranch.broker.topics.subscriptions.usage import change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.kafka.offsets import Place
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
@@ -58,62 +55,44 @@ _Wrong = tuple[dict[Bucket, PositionFinding], float, float]  # next try's time, 
 _RIGHT: Final[_Wrong] = ({}, 0.0, LOOK_S)
 
 
-class PositionWatch:
+class PositionWatch(Recurring):
     """One node's. `round` looks at all streams of the topics that it controls."""
 
     def __init__(
         self,
-        access: TopicAccess,
-        consumers: Consumers,
+        subscriptions: Subscriptions,
         positions: Positions,
         owned: OwnedTopics,
         now: Callable[[], float],
     ) -> None:
+        service = subscriptions.access.service
+        super().__init__(service, "positions were watched", LOOK_S, now)
         self.found = Counter[PositionFinding]()  # each time that a subscription is reported
-        self._access = access
-        self._service = access.service
-        self._consumers = consumers
-        self._standing = consumers.standing
+        self._subscriptions = subscriptions
+        self._standing = subscriptions.standing
         self._positions = positions
         self._owned = owned
-        self._now = now
-        self._recurring = Recurring(
-            access.service, "positions were watched", self._try, LOOK_S, now
-        )
         self._view: object = None  # that `_streams` was read of
         self._streams: dict[str, tuple[_Asked, ...]] = {}  # by topic, until it changes
         self._wrong: dict[tuple[str, str], _Wrong] = {}
         self._kept = 0  # in this round
-        self._troubles: set[str] = set()  # of this round
-        self._told: set[str] = set()  # those of the one before
-        self._log = get_logger(broker=access.runtime.core.me)
-        access.service.listeners.append(self._changed)
+        service.listeners.append(self._changed)
 
     def _changed(self, topics: list[str], _units: list[str]) -> None:
         for name in topics:
             self._streams.pop(name, None)
 
-    async def _try(self) -> None:
-        try:
-            await self.round()
-        except OperationError as error:
-            self._failed(error)
-
-    def _failed(self, error: OperationError) -> None:
-        """The next round tries again."""
-        if error.reason not in self._troubles | self._told:
-            self._log.warning("positions.not_watched", why=error.reason)
-        self._troubles.add(error.reason)
+    def _tell(self, why: str, topic: str) -> None:
+        self._log.warning("positions.not_watched", why=why)
 
     async def stop(self) -> None:
         """Ends work under way; a question that Kafka was asked has a deadline of its own."""
-        await self._recurring.stop()
+        await super().stop()
         await self._positions.stop()
 
     async def round(self) -> None:
         """Looks once, and puts wrong positions right. Raises Kafka's error."""
         self._kept = 0
-        self._told, self._troubles = self._troubles, set()
         await self._owned.follow()
         names = self._owned.names()
         self._forget(set(names))
@@ -123,7 +102,7 @@ class PositionWatch:
 
     def _forget(self, mine: set[str]) -> None:
         """Forgets topics of other nodes, and subscriptions that are gone."""
-        view = self._access.runtime.view
+        view = self._runtime.view
         self._standing.forget(mine)
         if self._view is not view:
             self._view = view
@@ -145,7 +124,7 @@ class PositionWatch:
 
     def _of(self, name: str) -> Iterator[_Asked]:
         """Yields the questions about one topic, as the log has it now."""
-        view, prefix = self._access.runtime.view, self._service.prefix
+        view, prefix = self._runtime.view, self._service.prefix
         topic = view.topic(name)
         if topic is None:
             return
@@ -227,12 +206,11 @@ class PositionWatch:
         wanted = written_down(known, (part.segment for part in parts), right)
         if wanted != known.positions:
             op = SubscriptionOp.POSITIONS
-            if not await change_as_read(
-                self._access, each.topic, each.subscription, known, op, positions=wanted
+            if not await self._subscriptions.change_as_read(
+                each.topic, each.subscription, known, op, positions=wanted
             ):
                 return False  # it is another one by now: what is kept is to be in the log first
-        controller = self._service.controller(each.topic)
-        coordinator = controller.coordinators.get(each.subscription) if controller else None
+        coordinator = self._service.coordinator(each.topic, each.subscription)
         if coordinator is not None and coordinator.connected:
             coordinator.commit_again()
             self._service.reconcile(each.topic)
@@ -246,11 +224,11 @@ class PositionWatch:
         self._kept += 1
         offsets = {each.places[bucket]: offset for bucket, offset in right.items()}
         group, mark = each.group.name, kept_mark(each.group.known.created_offset)
-        async with self._consumers.alone(each.topic, each.subscription, 2 * _KEEP_S):
-            known = self._access.runtime.view.subscription(each.topic, each.subscription)
+        async with self._subscriptions.alone(each.topic, each.subscription, 2 * _KEEP_S):
+            known = self._runtime.view.subscription(each.topic, each.subscription)
             if known is None or known.created_offset != each.group.known.created_offset:
                 return False
-            if self._consumers.usage.is_used(each.topic, each.subscription, known):
+            if self._subscriptions.is_used(each.topic, each.subscription, known):
                 return False
             if not self._service.may_act(each.topic):
                 return False

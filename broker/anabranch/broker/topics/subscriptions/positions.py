@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import msgspec
 
-from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.broker.errors import OperationError, UnavailableError
+from anabranch.broker.topics.kafka_threads import KafkaThreads, kafka_errors
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
@@ -40,14 +40,11 @@ class Part(msgspec.Struct, frozen=True):
         return ((self.kafka_topic, bucket) for bucket in range(self.segment.buckets))
 
 
-class Positions:
-    """The threads, and their bounded queue, for use in the event loop."""
+class Positions(KafkaThreads[KafkaPositions]):
+    """The threads, for use in the event loop."""
 
     def __init__(self, open_keeper: OpenPositions, threads: int = 1) -> None:
-        self._open = open_keeper
-        self._idle: list[KafkaPositions] = []  # each is used by one thread at a time
-        self._threads = ThreadPoolExecutor(threads, "positions")
-        self._waiting = 0
+        super().__init__("questions on positions", open_keeper, _WAITING_MAX, threads)
         self._wanted: set[Place] = set()
         self._next: asyncio.Task[Mapping[Place, int]] | None = None
         self._turn = asyncio.Lock()
@@ -59,38 +56,20 @@ class Positions:
         KafkaFailedError when it refuses. A job that has begun is over when this ends, also by a
         cancellation. So nothing is committed behind the caller's back.
         """
-        if self._waiting >= _WAITING_MAX:
-            raise UnavailableError(f"{_WAITING_MAX} questions on positions wait already; try again")
         deadline = clock.now() + seconds
-
-        def run() -> _T:
-            try:
-                keeper = self._idle.pop()
-            except IndexError:
-                keeper = self._open()
-            try:
-                return job(keeper, deadline - clock.now())
-            finally:
-                self._idle.append(keeper)
-
-        future = self._threads.submit(run)
+        future = self.submit(lambda keeper: job(keeper, deadline - clock.now()))
         answer = asyncio.wrap_future(future)
-        self._waiting += 1
         try:
             await asyncio.wait([answer], timeout=seconds)
             if not answer.done() and future.cancel():
                 raise UnavailableError("other questions on positions took all the time; try again")
-            return await asyncio.shield(answer)
+            with kafka_errors():
+                return await asyncio.shield(answer)
         except asyncio.CancelledError:
             if not future.cancel():
                 await asyncio.wait([answer])  # it has a deadline of its own
             raise
-        except KafkaRefusedError as error:
-            raise KafkaFailedError(str(error)) from None
-        except KafkaUnreachableError as error:
-            raise UnavailableError(str(error)) from None
         finally:
-            self._waiting -= 1
             del answer, future  # or they, their error and this frame were a circle
 
     async def first_offsets(self, places: Iterable[Place]) -> Mapping[Place, int]:
@@ -116,9 +95,7 @@ class Positions:
 
     async def stop(self) -> None:
         """Ends the threads, and waits for questions under way."""
-        await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
-        for keeper in self._idle:
-            await asyncio.to_thread(keeper.close)
+        await asyncio.to_thread(self.close)
 
 
 def ends(keeper: KafkaPositions, parts: Sequence[Part], deadline_s: float) -> dict[Place, int]:
@@ -240,6 +217,9 @@ def survey(
     # If a bucket holds nothing, Kafka need not have its topic any more.
     if held := [place for place in places if stops[place]]:
         begins |= keeper.offsets(held, EARLIEST, deadline - clock.now())
+    for part in parts.values():
+        for place, first in zip(part.places(), part.segment.start_offsets, strict=False):
+            begins[place] = max(begins[place], first)  # what lies before is another one's
     found: dict[str, dict[Place, int]] = {}
     unasked: list[str] = []
     for group in groups:
@@ -276,3 +256,15 @@ def _standing(
     # Kafka counts messages left up to an end that came later than these.
     read = {place: stops[place] if left == 0 else start for place, (start, left) in told.items()}
     return starts | read
+
+
+class TopicSample(msgspec.Struct, frozen=True):
+    """The findings of a look at one topic. `at`: its time on this node's clock."""
+
+    incarnation: int
+    at: float
+    stored: int  # messages that Kafka has of it
+    lives: Mapping[str, int]  # of its subscriptions: what made them, or put them elsewhere last
+    read: Mapping[str, int]  # by subscription: messages before its positions
+    left: Mapping[str, int]  # that it has yet to read
+    rates: Mapping[str, float]  # that it reads in a second

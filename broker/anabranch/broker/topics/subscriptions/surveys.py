@@ -7,7 +7,7 @@ version of the subscription that they were read for. Nothing is committed to Kaf
 "unless somebody has committed since", and a late commit would take a consumer's own back.
 
 Messages that all have read, and that are old enough, are deleted. An unused subscription expires if
-an operator wants that.
+an operator has set a time for that (`Expiry`).
 
 Kafka may be slow, and librdkafka takes a client for each group. So eight topics are looked at at
 once. A look takes half a minute at most for positions, ten seconds of it for a group. 1,000 topics
@@ -24,36 +24,34 @@ from typing import Any, Final
 
 import msgspec
 
-from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.logging import get_logger
-from anabranch.broker.topics.controllers.access import TopicAccess
-from anabranch.broker.topics.metrics import TopicSample
+from anabranch.broker.topics.kafka_threads import told
 from anabranch.broker.topics.recurring import Recurring
-from anabranch.broker.topics.subscriptions.consumers import Consumers
-from anabranch.broker.topics.subscriptions.groups import StrayGroups, written_parts
-from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
+from anabranch.broker.topics.subscriptions.changes import Subscriptions
+from anabranch.broker.topics.subscriptions.groups import written_parts
 from anabranch.broker.topics.subscriptions.positions import (
     Group,
     Part,
     Positions,
     Survey,
+    TopicSample,
     reading_groups,
     survey,
 )
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
-from anabranch.broker.topics.subscriptions.usage import Expiry, change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
-from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import LATEST, Place
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.entities.topic import Operation, ScalableTopic
 from anabranch.core.subscriptions.draining import drained_by_positions
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.retention import Retention, trims, written_down
+from anabranch.core.topics.retention import Expiring, Retention, expiring, trims, written_down
 from anabranch.wire import clock
 
 _KAFKA_S: Final = 30.0
 _GROUP_S: Final = 10.0
+_GRACES: Final = 2  # for which nobody was seen before a subscription may expire
 _OLD_S: Final = 5.0  # left for the question what is old
 AT_ONCE: Final = 8  # topics
 _SEARCHES: Final = 60  # rounds from one search for stray groups to the next
@@ -61,7 +59,7 @@ _TRIMS: Final = 50  # in the time that what all have read is kept
 _TRIM_S_MAX: Final = 3_600.0
 
 
-class TopicSurveys:
+class TopicSurveys(Recurring):
     """One node's surveys. `look` may be called for one topic; `round` looks at all its own.
 
     `busy_rounds`: the rounds after which positions in use are written down again.
@@ -71,52 +69,33 @@ class TopicSurveys:
 
     def __init__(
         self,
-        access: TopicAccess,
-        consumers: Consumers,
+        subscriptions: Subscriptions,
         positions: Positions,
         owned: OwnedTopics,
         retention: Retention,
         interval_s: float,
         now: Callable[[], float],
         note_ends: Callable[[str, ScalableTopic, Mapping[Place, int]], None],
-        watch: PositionWatch,
     ) -> None:
-        self.watch = watch
+        access = subscriptions.access
+        super().__init__(access.service, "subscriptions were kept", interval_s, now)
         self._note_ends = note_ends
         self.seen: dict[str, TopicSample] = {}
-        self.expiry = Expiry(
-            access,
-            consumers.usage,
-            consumers.groups,
-            positions,
-            retention.expiry_s,
-            now,
-        )
+        self.expiry = Expiry(subscriptions, positions, retention.expiry_s, now)
         self._access = access
-        self._usage = consumers.usage
-        self._runtime = access.runtime
+        self._subscriptions = subscriptions
         self._positions = positions
         self._owned = owned
         self._retention = retention
-        self._interval_s = interval_s
-        self._now = now
         self._note_at: dict[tuple[str, str], tuple[int, float]] = {}  # group's number, when next
         self._trim_at: dict[str, float] = {}
-        self._trouble: dict[str, str] = {}  # why a topic could not be looked at
         self._unasked: dict[str, list[str]] = {}  # subscriptions for which no time was left
-        self.strays = StrayGroups(access.service, consumers.groups, positions)
         self._rounds = 0
         self._retained: dict[str, set[str]] = {}  # topics, and which Kafka topics of each
-        self._recurring = Recurring(
-            access.service, "subscriptions were kept", self.round, interval_s, now
-        )
-        self._log = get_logger(broker=access.runtime.core.me)
 
     async def stop(self) -> None:
         """Ends work under way; a question that Kafka was asked has a deadline of its own."""
-        await self._owned.stop()
-        await self.watch.stop()
-        await self._recurring.stop()
+        await super().stop()
         await self._positions.stop()
 
     async def round(self) -> None:
@@ -135,20 +114,19 @@ class TopicSurveys:
 
     async def _look_at(self, names: Iterator[str]) -> None:
         for name in names:
-            if not self._access.service.may_act(name):
+            if not self._service.may_act(name):
                 continue
             try:
                 await self.look(name)
             except OperationError as error:
-                if self._trouble.get(name) != error.reason:
-                    self._log.warning("topic.not_kept", topic=name, why=error.reason)
-                self._trouble[name] = error.reason
-            else:
-                self._trouble.pop(name, None)
+                self._failed(error, name)
+
+    def _tell(self, why: str, topic: str) -> None:
+        self._log.warning("topic.not_kept", topic=topic, why=why)
 
     async def _search(self) -> None:
         try:
-            await self.strays.search()
+            await self._subscriptions.groups.delete_strays(self._positions)
         except OperationError as error:
             self._log.warning("groups.not_searched", why=error.reason)
 
@@ -157,7 +135,6 @@ class TopicSurveys:
         kept: tuple[dict[str, Any], ...] = (
             self.seen,
             self._trim_at,
-            self._trouble,
             self._unasked,
             self._retained,
         )
@@ -177,7 +154,7 @@ class TopicSurveys:
         trims_due = self._trims_due(name)
         if not subscriptions and not trims_due:
             return
-        prefix, first = self._access.service.prefix, self._unasked.get(name, ())
+        prefix, first = self._service.prefix, self._unasked.get(name, ())
         parts = written_parts(prefix, name, topic)
         in_turn = dict.fromkeys(
             (*(each for each in first if each in subscriptions), *subscriptions)
@@ -188,7 +165,7 @@ class TopicSurveys:
         found, old, stops = await self._positions.ask(
             lambda keeper, left_s: _survey(keeper, asked, young_ms, left_s), _KAFKA_S
         )
-        if not self._access.service.may_act(name):
+        if not self._service.may_act(name):
             return
         unasked = set(found.unasked)
         self._unasked[name] = [each for each, g in asked.groups.items() if g.name in unasked]
@@ -237,10 +214,10 @@ class TopicSurveys:
         if not drained:
             return False
         is_queue = known.kind is SubscriptionKind.QUEUE
-        if not is_queue and self._usage.is_used(name, subscription, known):
+        if not is_queue and self._subscriptions.is_used(name, subscription, known):
             return False
         op = SubscriptionOp.DRAINED
-        await change_as_read(self._access, name, subscription, known, op, segment_ids=drained)
+        await self._subscriptions.change_as_read(name, subscription, known, op, segment_ids=drained)
         return True
 
     async def _write_down(
@@ -258,25 +235,18 @@ class TopicSurveys:
         if wanted == known.positions:
             return
         op = SubscriptionOp.POSITIONS
-        await change_as_read(self._access, name, subscription, known, op, positions=wanted)
+        await self._subscriptions.change_as_read(name, subscription, known, op, positions=wanted)
 
     # --- messages -----------------------------------------------------------------------
 
     async def _retain(self, name: str, topic: ScalableTopic) -> None:
         """Has Kafka know the settings of today: a segment may be older than they are."""
         parts = topic.segments if topic.operation is Operation.NONE else ()
-        there = {
-            kafka_topic(self._access.service.prefix, name, topic.incarnation, part)
-            for part in parts
-        }
+        ours = (part for part in parts if not part.is_legacy)
+        there = {kafka_topic(self._service.prefix, name, topic.incarnation, part) for part in ours}
         known = self._retained.setdefault(name, set())
         if new := sorted(there - known):
-            try:
-                await asyncio.wrap_future(self._access.service.workers.retain(new))
-            except KafkaRefusedError as error:
-                raise KafkaFailedError(str(error)) from None
-            except KafkaUnreachableError as error:
-                raise UnavailableError(str(error)) from None
+            await told(self._service.workers.retain(new))
             self._retained[name] = there
 
     def is_retained(self, name: str, kafka_topic: str) -> bool:
@@ -290,7 +260,7 @@ class TopicSurveys:
 
     def _young_ms(self) -> int:
         """Returns the time, on the log's clock, from which on messages are kept."""
-        return max(0, self._runtime.log_ms - round(self._retention.read_s * 1000))
+        return max(0, self._runtime.core.log_ms - round(self._retention.read_s * 1000))
 
     async def _trim(
         self,
@@ -323,7 +293,7 @@ class TopicSurveys:
         now = self._runtime.view.topic(name)
         if now is None or now.incarnation != topic.incarnation:
             return False
-        if not self._access.service.may_act(name):
+        if not self._service.may_act(name):
             return False
         return all(
             each in subscriptions and subscriptions[each].created_offset == known.created_offset
@@ -339,7 +309,11 @@ class TopicSurveys:
             before = None
         told = {each: g for each, g in asked.groups.items() if g.name in found.positions}
         lives = {each: group.known.created_offset for each, group in told.items()}
-        read = {each: sum(found.positions[group.name].values()) for each, group in told.items()}
+        read = {
+            each: sum(found.positions[group.name].values())
+            - sum(sum(part.segment.start_offsets) for part in group.parts)
+            for each, group in told.items()
+        }
         rates = {}
         for each, life in lives.items():
             if before is not None and before.lives.get(each) == life and now > before.at:
@@ -369,7 +343,7 @@ def _survey(
     """Surveys the groups; adds the ends of Kafka's partitions of sealed segments.
 
     If a time is given, it also adds the first offset of that time or a later one in active
-    segments.
+    segments that may be trimmed.
     """
     deadline = clock.now() + left_s
     asked_s = left_s if young_ms is None else left_s - _OLD_S
@@ -378,7 +352,95 @@ def _survey(
     stops = keeper.told_offsets(sealed, LATEST, deadline - clock.now()) if sealed else {}
     if young_ms is None:
         return found, {}, stops
-    active = [place for part in asked.parts if part.segment.is_active for place in part.places()]
+    ours = (part for part in asked.parts if not part.segment.is_legacy)  # others read the adopted
+    active = [place for part in ours if part.segment.is_active for place in part.places()]
     at = keeper.offsets(active, young_ms, deadline - clock.now())
     old = {place: at[place] if at[place] >= 0 else found.ends[place] for place in active}
     return found, old, stops
+
+
+_Key = tuple[str, str]  # topic and subscription
+
+
+class Expiry:
+    """One node's. `look` is called now and then for each subscription whose controller it is."""
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        positions: Positions,
+        expiry_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self.soon: dict[_Key, float] = {}  # seconds left, of those that are told
+        self._access = access = subscriptions.access
+        self._subscriptions = subscriptions
+        self._positions = positions
+        self._expiry_s = expiry_s
+        self._now = now
+        self._unused_since: dict[_Key, tuple[int, float]] = {}  # the group's number, and when
+        self._log = get_logger(broker=access.runtime.core.me)
+
+    def forget(self, mine: set[str]) -> None:
+        """Forgets topics of other nodes, and subscriptions that are gone."""
+        for keys in (self._unused_since, self.soon):
+            for key in list(keys):
+                if key[0] not in mine or self._access.runtime.view.subscription(*key) is None:
+                    del keys[key]
+
+    async def look(self, name: str, subscription: str, known: Subscription) -> None:
+        """Says when it expires soon, and deletes it when its time is over."""
+        key = (name, subscription)
+        left = expiring(known, self._access.runtime.core.log_ms, self._expiry_s)
+        if left is None or self._subscriptions.is_used(name, subscription, known):
+            self._unused_since.pop(key, None)
+            self.soon.pop(key, None)
+            if left is not None and left.untold:
+                await self._say_used(name, subscription, known)
+            return
+        before = self._unused_since.get(key)
+        if before is None or before[0] != known.created_offset:
+            before = self._unused_since[key] = (known.created_offset, self._now())
+        if not left.soon:
+            self.soon.pop(key, None)
+            return
+        self._announce(key, left)
+        # A controller that has just taken over does not know yet who is there.
+        grace_s = min(_GRACES * self._access.service.settings.timing.grace_s, self._expiry_s)
+        if left.left_s <= 0 and self._now() >= before[1] + grace_s:
+            await self._strike(name, subscription, known)
+
+    def _announce(self, key: _Key, left: Expiring) -> None:
+        left_s = max(0.0, left.left_s)
+        if key not in self.soon:
+            name, subscription = key
+            self._log.warning(
+                "subscription.expires",
+                topic=name,
+                subscription=subscription,
+                in_s=round(left_s),
+                why=f"it was not used for {round(self._expiry_s - left.left_s)} s",
+            )
+        self.soon[key] = left_s
+
+    async def _strike(self, name: str, subscription: str, known: Subscription) -> None:
+        group = self._access.group_id(name, subscription, known)
+        if await self._positions.ask(
+            lambda keeper, left_s: keeper.has_members(group, left_s), _KAFKA_S
+        ):
+            await self._say_used(name, subscription, known)
+            return
+        gone = await self._subscriptions.change_as_read(
+            name, subscription, known, SubscriptionOp.DELETE
+        )
+        if gone is not None:
+            self.soon.pop((name, subscription), None)
+            self._log.warning("subscription.expired", topic=name, subscription=subscription)
+            self._subscriptions.groups.delete(group)
+
+    async def _say_used(self, name: str, subscription: str, known: Subscription) -> None:
+        """Says in a record that a subscription is used, because no other record says it."""
+        op = SubscriptionOp.POSITIONS
+        await self._subscriptions.change_as_read(
+            name, subscription, known, op, positions=known.positions
+        )

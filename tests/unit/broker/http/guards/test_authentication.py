@@ -8,8 +8,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
-from anabranch.broker.http.senders import principal_of
+from anabranch.broker.http.guards.authentication import AuthenticationMiddleware, principal_of
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.settings import load_settings
 from anabranch.core.security.principal import Principal

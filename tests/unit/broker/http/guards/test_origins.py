@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.http.guards.origins import OriginRules
+from anabranch.broker.http.guards.origins import OriginMiddleware
 from anabranch.broker.settings import SettingsError, load_settings
 from support.http import HttpNode, on_nodes
 
@@ -16,10 +16,14 @@ PATH = "/admin/v2/tenants/acme"
 BODY = {"allowedClusters": ["standalone"]}
 
 
+async def _nothing(*_: object) -> None:
+    """An application."""
+
+
 def status(method: str = "POST", *, settings: dict[str, str] | None = None, **headers: Any) -> int:
     """What becomes of a request with these headers; 200 when it is served."""
     named = {"advertisedAddress": "node-1.example.com", "webServicePort": 8080, **(settings or {})}
-    site = OriginRules(load_settings(None, {}, named))
+    site = OriginMiddleware(_nothing, load_settings(None, {}, named))
     pairs = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
     refused = site.refuses(method, pairs)
     return 200 if refused is None else int(refused[0])
@@ -71,7 +75,7 @@ def test_what_a_browser_says_comes_from_another_site_changes_nothing() -> None:
 
 
 def test_of_two_origins_neither_is_believed() -> None:
-    site = OriginRules(load_settings(None, {}, {}))
+    site = OriginMiddleware(_nothing, load_settings(None, {}, {}))
     for first, second in itertools.permutations((b"http://evil.example", b"http://localhost")):
         headers = [(b"host", b"localhost"), (b"origin", first), (b"origin", second)]
         status, why = site.refuses("GET", headers) or (200, "")

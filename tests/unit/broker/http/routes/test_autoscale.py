@@ -83,7 +83,6 @@ async def test_a_hot_topic_splits_and_its_statistics_say_why(node: HttpNode) -> 
         "msgRateOut": 0.0,
         "bytesRateOut": 0.0,
         "modifiedMs": 1,
-        "estimated": [],
     }
     assert stats["segments"]["1"]["load"] is None
     scale = stats["autoScale"]

@@ -6,17 +6,11 @@ import json
 
 import pytest
 
-from anabranch.admin import AsyncAdmin
 from anabranch.core.balancer import Balancer
-from anabranch.core.bundles import propose
-from anabranch.core.log.grounds import Grounds
-from anabranch.core.log.records import Cause
 from anabranch.core.names import Namespace
 from support.balance import give_all, tell
 from support.commands import ran
 from support.http import HttpNode, on_nodes
-from support.scalable import refused
-from support.waiting import eventually
 
 SHOW = "/admin/v2/balance"
 HOME = Namespace("public/shop")
@@ -39,12 +33,12 @@ async def heated(nodes: list[HttpNode]) -> tuple[HttpNode, HttpNode, tuple[str, 
 def cycles_passed(leader: HttpNode, count: int) -> None:
     """The leader has looked so often, and there was not reason for long enough."""
     runtime, board = leader.node.runtime, leader.node.operations.balance.board
-    seen = Balancer(runtime.core, runtime.proposals.new_id).seen(
+    view = Balancer(runtime.core, runtime.proposals.new_id).view(
         board.known(), board.top(), runtime.now()
     )
-    notes, settings, now_ms = runtime.core.balance, board.settings, runtime.log_ms
+    notes, settings, now_ms = runtime.core.balance, board.settings, runtime.core.log_ms
     for _ in range(count):
-        notes.shed(notes.view(runtime.view, seen, settings, now_ms), settings, now_ms)
+        notes.shed(view, settings, now_ms)
 
 
 @on_nodes(3)
@@ -92,37 +86,6 @@ async def test_a_broker_alone_has_no_cycles(node: HttpNode) -> None:
     found = (await node.http.get(SHOW)).json()
     assert found["prevented"] == "there are no two brokers that take bundles"
     assert (found["cycles"], found["average"], found["deviation"]) == ([], None, None)
-
-
-@on_nodes(2)
-async def test_any_node_tells_what_was_done_and_what_came_of_it(nodes: list[HttpNode]) -> None:
-    owner, other = nodes
-    bundles = await give_all(owner.node, HOME, 2)
-    proposals = owner.node.runtime.proposals
-    for bundle, cause in zip(bundles, (Cause.OVERLOADED, Cause.OPERATOR), strict=True):
-        unit = owner.node.view.unit(bundle)
-        assert unit is not None
-        grounds = Grounds("Overloaded", 2, 0.5, 0.3, ())
-        record = propose.release(
-            *(owner.node.runtime.core.actor(), bundle, unit, other.id, proposals.new_id()),
-            *(cause, (grounds,)),
-        )
-        assert record is not None
-        await proposals.propose(record, proposals.deadline(5))
-    async with AsyncAdmin(str(other.http.base_url)) as admin:
-
-        async def told() -> bool:
-            return len((await admin.balance.get_history()).moves) > 0
-
-        await eventually(told)
-        found = await admin.balance.get_history(1)
-    (move,) = found.moves
-    assert (move.move, move.bundle, move.to) == ("RELEASE", bundles[0], other.id)
-    assert (move.reason, move.deviation, move.predicted) == ("OVERLOADED", 0.5, 0.3)
-    assert move.observed is None
-    assert 0 <= found.since_offset < move.offset
-    for limit in ("0", "1001", "all"):
-        refused(await other.http.get(f"{SHOW}/history?limit={limit}"), 400, "limit")
 
 
 @on_nodes(3)

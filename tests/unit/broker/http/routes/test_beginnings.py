@@ -42,7 +42,7 @@ async def test_a_subscription_that_cannot_begin_where_it_is_to_is_not_made(node:
     http = node.http
     await created(node)
     both = {"position": "latest", "timestamp": "1"}
-    refused(await http.put(BILLING, params=both), 412, "not both")
+    refused(await http.put(BILLING, params=both), 412, "in one way")
     queue = {"position": "latest", "type": "QUEUE"}
     node.cluster.positions.told = False  # SASL guards Kafka
     refused(await http.put(BILLING, params=queue), 412, "if SASL guards Kafka")
@@ -63,7 +63,7 @@ async def test_a_queue_that_has_begun_is_not_put_back_by_the_next_controller(
     place = next(iter(begun))
     begun[place] = (begun[place][0] + 1, 0)  # somebody has read on
     read = dict(begun)
-    node.node.operations.topics.consumers.groups._started.clear()
+    node.node.operations.topics.subscriptions.groups._started.clear()
     assert (await node.http.put(BILLING, params=params)).status_code == 204
     assert cluster.positions.calls.count("begin_queue") == 2
     assert cluster.positions.queues[group] == read

@@ -112,6 +112,7 @@ BAD_POLICIES: list[tuple[Any, int, str]] = [
     ({"retention_policies": {"size": 1}}, 412, "retention_policies"),
     ({"replication_clusters": ["mars"]}, 412, "mars"),
     ({"allowed_clusters": ["standalone", "mars"]}, 412, "clusters mars are unknown"),
+    ({"deep": json.loads('{"a":' * 500 + "1" + "}" * 500)}, 400, "more than 8 levels"),
     ([1], 400, "the body"),
 ]
 

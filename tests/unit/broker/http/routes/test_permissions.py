@@ -13,7 +13,7 @@ from anabranch.core.log.state import Entity
 from anabranch.core.security.actions import Right
 from anabranch.core.security.changes import need_of
 from anabranch.core.security.table import REST
-from support.asking import asking
+from support.asking import ASKED, asking
 from support.commands import ran
 from support.http import PATIENT, HttpNode, on_nodes
 from support.memory_cluster import MemoryCluster, MemoryNode, asking_cluster, until
@@ -133,33 +133,6 @@ async def test_the_commands_grant_list_and_revoke(node: HttpNode) -> None:
 
 # --- what the log lets through --------------------------------------------------------------------
 
-TENANT: Final = {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
-ASKED: Final = (
-    ("PUT", "/tenants/acme", TENANT),
-    ("POST", "/tenants/acme", TENANT),
-    ("PUT", "/namespaces/acme/shop", {"bundles": {"numBundles": 1}}),
-    ("POST", "/namespaces/acme/shop/antiAffinity", "apart"),
-    ("POST", "/namespaces/acme/shop/scalableTopicAutoScalePolicy", {"enabled": False}),
-    ("POST", "/namespaces/acme/shop/permissions/eve", ["view"]),
-    ("POST", "/clusters/standalone/failureDomains/east", {"brokers": ["b1:8080"]}),
-    ("POST", "/brokers/configuration/lookupTimeoutMillis/4321", None),
-    ("PUT", "/scalable/acme/shop/orders", None),
-    ("PUT", "/scalable/acme/shop/orders/properties", {"team": "shop"}),
-    ("POST", "/scalable/acme/shop/orders/permissions/eve", ["view"]),
-    ("POST", "/scalable/acme/shop/orders/autoScalePolicy", {"maxSegments": 9}),
-    ("POST", "/scalable/acme/shop/orders/split/0", None),
-    ("POST", "/scalable/acme/shop/orders/merge/1/2", None),
-    ("PUT", "/scalable/acme/shop/orders/unload", None),
-    ("PUT", "/scalable/acme/shop/orders/subscriptions/billing", None),
-    ("POST", "/scalable/acme/shop/orders/subscriptions/billing/skip-all", None),
-    ("DELETE", "/scalable/acme/shop/orders/subscriptions/billing", None),
-    ("PUT", "/namespaces/acme/shop/unload", None),
-    ("DELETE", "/scalable/acme/shop/orders/permissions/eve", None),
-    ("DELETE", "/scalable/acme/shop/orders", None),
-    ("DELETE", "/namespaces/acme/shop", None),
-    ("DELETE", "/tenants/acme", None),
-)
-"""One after the other: each needs what those before it have made."""
 HOLDERS: Final = {Right.SUPERUSER: "root", Right.TENANT_ADMIN: "boss", Right.GRANTED: "user"}
 LEAST: Final = {
     # Superusers' on a node, for where a bundle lies is the cluster's affair.

@@ -82,14 +82,6 @@ async def test_what_policies_say_of_brokers_is_told(node: HttpNode) -> None:
     found = (await http.get(f"{CLUSTER}/namespaceIsolationPolicies/brokers")).json()
     serving = (await http.get("/admin/v2/brokers")).json()
     assert [each["brokerName"] for each in found] == serving
-    assert (await http.get(f"{CLUSTER}/namespaceIsolationPolicies/brokers/node-3:1")).json() == [
-        {
-            "brokerName": "node-3:1",
-            "policyName": "gold",
-            "primary": False,
-            "namespaceRegex": ["acme/.*"],
-        }
-    ]
 
 
 @on_nodes(2)
@@ -125,9 +117,6 @@ async def test_a_namespace_is_put_into_a_group_and_keeps_what_else_was_set(node:
     for body in (b'"Apart"', b"Apart"):  # Pulsar's Java client sends no quotes
         assert (await http.post(GROUP, content=body, headers=json_text)).status_code == 204
     assert (await http.get(GROUP)).text == "Apart"
-    members = "/admin/v2/namespaces/standalone/antiAffinity/apart"
-    assert (await http.get(members)).json() == ["public/default"]
-    assert (await http.get(members, params={"tenant": "acme"})).json() == []
     assert (await http.post(scale, json={"enabled": True})).status_code == 204
     assert (await http.get(GROUP)).text == "Apart"
     for bad, status in ((b"", 400), (b'""', 412), (b"a b", 412), (b'"a', 400), (b"\xff", 400)):

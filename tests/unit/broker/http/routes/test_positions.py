@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -52,8 +51,6 @@ async def test_the_backlog_is_what_kafka_holds_and_the_group_has_not_committed(
         "state": "ACTIVE",
         "kafkaTopic": first,
         "entryBuckets": 2,
-        "kafkaLeaders": [],
-        "kafkaReplicas": [],
         "openTransactions": [],
         "openTransactionsUnknown": "",
         "findings": [],
@@ -241,14 +238,9 @@ async def test_a_whole_bundle_s_backlogs_and_subscriptions(
     http, ends = node.http, node.cluster.segments.ends
     real_names = TopicOperations.names
 
-    async def names_and_one_that_is_gone(*asked: Any) -> Callable[[], Awaitable[list[str]]]:
+    async def names_and_one_that_is_gone(*asked: Any) -> list[str]:
         """One of them is deleted before its turn comes."""
-        find = await real_names(*asked)
-
-        async def found() -> list[str]:
-            return sorted(["topic://public/one/gone", *await find()])
-
-        return found
+        return sorted(["topic://public/one/gone", *await real_names(*asked)])
 
     home = "/admin/v2/namespaces/public/default"
     whole = f"{home}/0x00000000_0xffffffff"

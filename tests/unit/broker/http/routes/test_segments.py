@@ -34,7 +34,7 @@ UNKNOWN = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
 @pytest.mark.parametrize(
     ("error", "reasons"),
     [
-        (DENIED, ("refused to seal topic x: ", "failed. Give this node's principal the right.")),
+        (DENIED, ("refused to seal topic x: ", "Give this node's principal")),
         (UNKNOWN, (f"the segments of topic://{NAME}", "Unknown partition")),
     ],
 )

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 
-from anabranch.broker.http.routes.topic_names import names_response
+from anabranch.broker.http.routes.topics import names_response
 from anabranch.broker.settings import load_settings
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 from support.http import HttpNode, on_nodes
@@ -101,15 +101,12 @@ async def test_a_page_is_as_long_as_its_memory_and_says_where_the_rest_is() -> N
     body = bytearray()
     request = Request({"type": "http", "path": LIST, "query_string": b"", "headers": []})
 
-    async def find() -> list[str]:
-        return names
-
     async def send(message: Any) -> None:
         held = [limiter.side(each).acquired for each in LimitType]
         assert 0 < held[0] == held[1] <= 256 << 10
         body.extend(message.get("body", b""))
 
-    page = await names_response(find, limiter, request, 50_000, "")
+    page = names_response(names, limiter, request, 50_000, "")
     names = []
     await page({"type": "http"}, AsyncMock(), send)
     found = json.loads(body)

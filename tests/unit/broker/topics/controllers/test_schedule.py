@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,13 +14,11 @@ from anabranch.broker.http.server import bind
 from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings import load_settings
 from anabranch.broker.topics.controllers.schedule import TickSchedule
-from anabranch.broker.topics.controllers.worker import Worker
-from anabranch.broker.topics.subscriptions.changes import create_elsewhere
+from anabranch.broker.topics.subscriptions.dead_letters import create_elsewhere
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.core.topics.kafka_placement import Room
 from support.http import http_nodes
-from support.memory_cluster import WAIT_S, until
+from support.memory_cluster import until
 from support.memory_segments import MemorySegments
 from support.tokens import token
 from support.wire import HOST
@@ -122,12 +119,10 @@ class StuckSegments(MemorySegments):
     def _begin(self, what: str) -> None:
         self.calls.append(what)
 
-    def create(
-        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
-    ) -> None:
+    def create(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
         name = topics[0].name
         if "stuck" not in name:
-            super().create(topics, deadline_s, room)
+            super().create(topics, deadline_s)
             return
         self.tried.append(name)
         if deadline_s > SHORT_S:
@@ -151,17 +146,6 @@ async def test_topics_that_kafka_does_not_answer_for_hold_up_no_others() -> None
             for task in hopeless:
                 task.cancel()
             await asyncio.gather(*hopeless, return_exceptions=True)
-
-
-def test_a_job_that_comes_when_its_worker_is_closed_is_refused_and_not_left_undone() -> None:
-    opened: Any = MemorySegments()
-    for began in (False, True):
-        worker = Worker(lambda: opened)
-        if began:
-            assert worker.submit(lambda keeper: keeper is opened).result(WAIT_S)
-        worker.close(WAIT_S)
-        with pytest.raises(UnavailableError, match="this node is stopping"):
-            worker.submit(lambda _: None)
 
 
 # --- what a node shows another one that it asks for something -------------------------------------

@@ -34,7 +34,7 @@ async def test_a_deleted_subscription_ends_its_consumers_for_good(
     kind: SubscriptionKind, made_again: bool
 ) -> None:
     async with kept_topic() as kept:
-        sessions = kept.topics.consumers
+        sessions = kept.topics.subscriptions
         async with client_of(kept.node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
             begun_at = client.assigned[-1].begun_at
@@ -57,11 +57,11 @@ async def test_a_consumed_subscription_is_deleted_by_force_only(kind: Subscripti
         async with client_of(kept.node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
             with pytest.raises(ConflictError, match="close a first, or delete it by force"):
-                await kept.topics.consumers.delete(NAME, "billing")
+                await kept.topics.subscriptions.delete(NAME, "billing")
             assert kept.node.view.subscription(NAME, "billing") is not None
             assert client.closed == []
             await client.leave()
-        await kept.topics.consumers.delete(NAME, "billing")
+        await kept.topics.subscriptions.delete(NAME, "billing")
         assert kept.node.view.subscription(NAME, "billing") is None
 
 
@@ -81,7 +81,7 @@ async def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None
             await client.subscribe()
             begun_at = client.assigned[-1].begun_at
             await kept.topics.split(NAME, 0)
-            await kept.topics.resets.reset(NAME, "billing", EARLIEST)
+            await kept.topics.subscriptions.reset(NAME, "billing", EARLIEST)
         async with client_of(kept.node, "a") as again:
             await again.subscribe({}, drained={0: [0, 1, 2, 3]}, begun_at=begun_at)
             assert again.assigned[-1].begun_at != begun_at
@@ -95,9 +95,9 @@ async def test_a_seek_out_of_time_is_over_before_the_next_change() -> None:
         positions.hold.clear()
         loop = asyncio.get_running_loop()
         out_of_time = loop.time() + 2 * _OPERATION_S
-        seeking = asyncio.create_task(topics.resets.reset(NAME, "billing", LATEST))
+        seeking = asyncio.create_task(topics.subscriptions.reset(NAME, "billing", LATEST))
         await until(lambda: "offsets" in positions.calls)
-        deleting = asyncio.create_task(topics.consumers.delete(NAME, "billing"))
+        deleting = asyncio.create_task(topics.subscriptions.delete(NAME, "billing"))
         await until(lambda: loop.time() > out_of_time)
         assert not deleting.done()
         assert kept.billing == former
@@ -113,7 +113,7 @@ async def test_a_seek_of_what_was_deleted_meanwhile_with_its_topic_changes_nothi
         await kept.made()
         positions = kept.cluster.positions
         positions.hold.clear()
-        seeking = asyncio.create_task(kept.topics.resets.reset(NAME, "billing", LATEST))
+        seeking = asyncio.create_task(kept.topics.subscriptions.reset(NAME, "billing", LATEST))
         await until(lambda: "offsets" in positions.calls)
         await kept.topics.delete(NAME)
         await kept.topics.create(NAME, 1, {})
@@ -129,21 +129,21 @@ async def test_a_seek_that_is_behind_a_deletion_and_a_new_beginning_is_refused(
     """Found by the simulation, seed 180705730: it was said to be done."""
     async with kept_topic() as kept:
         await kept.made()
-        consumers = kept.topics.consumers
-        propose = consumers.proposals.propose
+        subscriptions, proposals = kept.topics.subscriptions, kept.topics.access.proposals
+        propose = proposals.propose
 
         async def overtaken(record: SubscriptionChange, deadline: float) -> Folded:
             if record.op is not SubscriptionOp.RESET:
                 return await propose(record, deadline)
-            await consumers.change(NAME, "billing", SubscriptionOp.DELETE)
+            await subscriptions.change(NAME, "billing", SubscriptionOp.DELETE)
             found = await propose(record, deadline)
             kind = SubscriptionKind.STREAM
-            await consumers.change(NAME, "billing", SubscriptionOp.CREATE, kind=kind)
+            await subscriptions.change(NAME, "billing", SubscriptionOp.CREATE, kind=kind)
             return found
 
-        monkeypatch.setattr(consumers.proposals, "propose", overtaken)
+        monkeypatch.setattr(proposals, "propose", overtaken)
         with pytest.raises(ConflictError, match="deleted meanwhile, and made anew"):
-            await kept.topics.resets.reset(NAME, "billing", LATEST)
+            await kept.topics.subscriptions.reset(NAME, "billing", LATEST)
 
 
 async def test_a_seek_of_what_is_made_anew_while_its_beginning_is_sought_is_refused(
@@ -151,34 +151,34 @@ async def test_a_seek_of_what_is_made_anew_while_its_beginning_is_sought_is_refu
 ) -> None:
     async with kept_topic() as kept:
         await kept.made()
-        resets, consumers = kept.topics.resets, kept.topics.consumers
-        sought = consumers.beginning
+        subscriptions = kept.topics.subscriptions
+        sought = subscriptions._beginning
 
         async def overtaken(*asked: Any) -> Any:
-            await consumers.change(NAME, "billing", SubscriptionOp.DELETE)
+            await subscriptions.change(NAME, "billing", SubscriptionOp.DELETE)
             kind = SubscriptionKind.STREAM
-            await consumers.change(NAME, "billing", SubscriptionOp.CREATE, kind=kind)
+            await subscriptions.change(NAME, "billing", SubscriptionOp.CREATE, kind=kind)
             return await sought(*asked)
 
-        monkeypatch.setattr(consumers, "beginning", overtaken)
+        monkeypatch.setattr(subscriptions, "_beginning", overtaken)
         with pytest.raises(ConflictError, match="deleted meanwhile, and made anew"):
-            await resets.reset(NAME, "billing", LATEST)
+            await subscriptions.reset(NAME, "billing", LATEST)
 
 
 async def test_a_queue_stays_while_a_former_controllers_consumers_may_be_there() -> None:
     async with reachable(2) as cluster:
         node = await cluster.create()
-        await node.operations.topics.consumers.create(NAME, "billing", SubscriptionKind.QUEUE)
+        await node.operations.topics.subscriptions.create(NAME, "billing", SubscriptionKind.QUEUE)
         other = next(each for each in cluster.nodes if each is not node)
         await node.operations.unload(controller_of(node.view, NAME)[0], other.id)
         topics = other.operations.topics
         await until(lambda: topics.access.service.may_act(NAME))
-        before = topics.consumers.known(NAME, "billing")
+        before = topics.subscriptions.known(NAME, "billing")
         with pytest.raises(ConflictError, match="consumers that do not know this node yet"):
-            await topics.resets.reset(NAME, "billing", EARLIEST)
-        assert topics.consumers.known(NAME, "billing") == before
-        await topics.consumers.create(NAME, "later", SubscriptionKind.QUEUE)
-        await topics.resets.reset(NAME, "later", EARLIEST)
+            await topics.subscriptions.reset(NAME, "billing", EARLIEST)
+        assert topics.subscriptions.known(NAME, "billing") == before
+        await topics.subscriptions.create(NAME, "later", SubscriptionKind.QUEUE)
+        await topics.subscriptions.reset(NAME, "later", EARLIEST)
 
 
 async def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_number() -> None:
@@ -186,7 +186,7 @@ async def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_
         topics = kept.topics
         async with client_of(kept.node, "a") as client:
             await client.subscribe()
-            async with topics.consumers.alone(NAME, "billing"):
+            async with topics.subscriptions.alone(NAME, "billing"):
                 leaving = asyncio.create_task(client.leave())
                 await until(lambda: not topics.access.service.consumers)
                 await client.subscribe(subscription="audit")
@@ -198,13 +198,14 @@ async def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_
 async def test_a_controller_that_lost_its_topic_admits_nobody(kind: SubscriptionKind) -> None:
     async with reachable(2) as cluster:
         node = await cluster.create()
-        consumers, service = node.operations.topics.consumers, node.operations.topics.access.service
+        topics = node.operations.topics
+        subscriptions, service = topics.subscriptions, topics.access.service
         (segment,) = cluster.segments.ends
         cluster.segments.ends[segment] = [1, 0, 2, 0]
-        await consumers._make(NAME, "billing", kind, LATEST)  # and it has not begun yet
+        await subscriptions.make(NAME, "billing", kind, LATEST)  # and it has not begun yet
         other = next(each for each in cluster.nodes if each is not node)
         async with client_of(node, "a") as client:
-            async with consumers.alone(NAME, "billing"):  # the request was let in, and waits
+            async with subscriptions.alone(NAME, "billing"):  # the request was let in, and waits
                 asking = asyncio.create_task(client.refused(kind=_KINDS[kind]))
                 await until(lambda: NAME in service._pins)
                 await node.operations.unload(controller_of(node.view, NAME)[0], other.id)

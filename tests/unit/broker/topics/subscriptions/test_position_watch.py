@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from anabranch.broker.topics.subscriptions import position_watch
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.kafka.offsets import Place
 from anabranch.core.entities.subscription import SubscriptionKind
@@ -33,7 +32,7 @@ async def test_a_live_consumer_is_told_to_commit_again_and_the_log_knows_at_once
     is_deleted: bool,
 ) -> None:
     async with kept_topic(**SERVED) as kept:
-        watch = kept.topics.surveys.watch
+        watch = kept.topics.position_watch
         async with client_of(kept.node, "a") as client:
             await client.subscribe()
             group = kept.group()
@@ -59,7 +58,7 @@ async def test_a_live_consumer_is_told_to_commit_again_and_the_log_knows_at_once
 
 async def test_where_nobody_consumes_kafka_is_told_what_the_log_has() -> None:
     async with kept_topic() as kept:
-        watch, group = kept.topics.surveys.watch, await kept.made()
+        watch, group = kept.topics.position_watch, await kept.made()
         kept.groups[group] = {
             (kept.kafka, 0): CommittedPosition(7, mark_of(kept.billing.created_offset))
         }
@@ -81,11 +80,11 @@ async def test_where_nobody_consumes_kafka_is_told_what_the_log_has() -> None:
 
 async def test_a_seek_keeps_the_group_and_what_comes_late_for_the_life_before_is_nothing() -> None:
     async with kept_topic() as kept:
-        watch, group = kept.topics.surveys.watch, await kept.made()
+        watch, group = kept.topics.position_watch, await kept.made()
         former = CommittedPosition(7, mark_of(kept.billing.created_offset))
         kept.groups[group] = {(kept.kafka, 0): former}
         await watch.round()
-        await kept.topics.resets.reset(NAME, "billing", 5)
+        await kept.topics.subscriptions.reset(NAME, "billing", 5)
         assert kept.group() == group
         await watch.round()
         assert {each.offset for each in told(kept, group)} == {5}
@@ -119,14 +118,14 @@ async def test_nothing_is_kept_in_kafka_that_the_log_has_not(
         """Somebody else changes the subscription first."""
 
     async with kept_topic() as kept:
-        watch, group = kept.topics.surveys.watch, await kept.made()
+        watch, group = kept.topics.position_watch, await kept.made()
         theirs = CommittedPosition(7, mark_of(kept.billing.created_offset))
         stranger = CommittedPosition(10)
         kept.groups[group] = {(kept.kafka, 0): theirs, (kept.kafka, 1): theirs}
         await watch.round()
         kept.groups[group][kept.kafka, 0] = stranger
         with monkeypatch.context() as patch:
-            patch.setattr(position_watch, "change_as_read", overtaken)
+            patch.setattr(kept.topics.subscriptions, "change_as_read", overtaken)
             await watch.round()
         assert kept.groups[group] == {(kept.kafka, 0): stranger, (kept.kafka, 1): theirs}
         watch._wrong.clear()  # as if the time until the next try were over
@@ -142,7 +141,7 @@ async def test_what_kafka_refuses_to_put_right_is_told_once(
         raise KafkaRefusedError("it has members")
 
     async with kept_topic() as kept:
-        watch, group = kept.topics.surveys.watch, await kept.made()
+        watch, group = kept.topics.position_watch, await kept.made()
         kept.groups[group] = {(kept.kafka, 0): CommittedPosition(10)}
         monkeypatch.setattr(kept.cluster.positions, "commit", refuse)
         for _ in range(2):
@@ -155,10 +154,10 @@ async def test_a_subscription_that_is_no_more_is_forgotten() -> None:
         await kept.made()
         known, standing = kept.billing, kept.topics.consumers.standing
         before = standing.known(NAME, "billing", known)
-        await kept.topics.surveys.watch.round()
+        await kept.topics.position_watch.round()
         assert standing.known(NAME, "billing", known) is before
-        await kept.topics.consumers.delete(NAME, "billing")
-        await kept.topics.surveys.watch.round()
+        await kept.topics.subscriptions.delete(NAME, "billing")
+        await kept.topics.position_watch.round()
         assert standing.known(NAME, "billing", known) is not before
 
 
@@ -168,7 +167,7 @@ async def test_groups_for_which_one_question_has_no_time_are_asked_for_by_the_ne
     async with kept_topic() as kept:
         positions, every = kept.cluster.positions, ["billing", "shipping", "audit"]
         for each in every:
-            await kept.topics.consumers.create(NAME, each, SubscriptionKind.STREAM)
+            await kept.topics.subscriptions.create(NAME, each, SubscriptionKind.STREAM)
         kept.groups.update(
             {kept.group(each): {(kept.kafka, 0): CommittedPosition(10)} for each in every}
         )
@@ -180,5 +179,5 @@ async def test_groups_for_which_one_question_has_no_time_are_asked_for_by_the_ne
             return ask(dict(list(groups.items())[:1]), deadline_s)
 
         monkeypatch.setattr(positions, "committed_by", first_one)
-        await kept.topics.surveys.watch.round()
-        assert kept.topics.surveys.watch.found == {PositionFinding.OVERWRITTEN: 3}
+        await kept.topics.position_watch.round()
+        assert kept.topics.position_watch.found == {PositionFinding.OVERWRITTEN: 3}

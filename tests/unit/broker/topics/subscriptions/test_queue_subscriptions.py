@@ -18,7 +18,7 @@ async def test_a_group_that_was_not_set_up_when_it_was_created_is_before_anybody
     async with kept_topic() as kept:
         segments = kept.cluster.segments
         segments.failure = KafkaUnreachableError("Kafka did not answer")
-        create = kept.topics.consumers.create
+        create = kept.topics.subscriptions.create
         with pytest.raises(UnavailableError, match="did not answer"):
             await create(NAME, "billing", SubscriptionKind.QUEUE)
         async with client_of(kept.node, "a") as client:
@@ -33,7 +33,7 @@ async def test_what_kafka_refuses_for_good_is_said_in_a_way_that_clients_do_not_
     async with kept_topic() as kept:
         kept.cluster.segments.failure = KafkaRefusedError("no share groups here")
         with pytest.raises(KafkaFailedError, match="no share groups here"):
-            await kept.topics.consumers.create(NAME, "billing", SubscriptionKind.QUEUE)
+            await kept.topics.subscriptions.create(NAME, "billing", SubscriptionKind.QUEUE)
         async with client_of(kept.node, "a") as client:
             refused = await client.refused(kind=QUEUE)
             assert refused.code == pb.ServerError.NotAllowedError
@@ -42,7 +42,7 @@ async def test_what_kafka_refuses_for_good_is_said_in_a_way_that_clients_do_not_
 
 async def test_a_group_is_set_up_once() -> None:
     async with kept_topic() as kept:
-        create = kept.topics.consumers.create
+        create = kept.topics.subscriptions.create
         for _ in range(3):
             await create(NAME, "billing", SubscriptionKind.QUEUE)
         assert kept.cluster.segments.calls.count("start_share_groups") == 1

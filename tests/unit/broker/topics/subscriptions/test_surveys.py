@@ -54,7 +54,7 @@ async def test_what_was_read_before_a_seek_is_not_written_down_after_it() -> Non
         kept.cluster.positions.hold.clear()
         looking = asyncio.create_task(kept.look())
         await until(lambda: kept.cluster.positions.calls != [])
-        await kept.topics.resets.reset(NAME, "billing", EARLIEST)
+        await kept.topics.subscriptions.reset(NAME, "billing", EARLIEST)
         kept.cluster.positions.hold.set()
         await looking
         assert (positions(kept), kept.drained()) == ([0, 0, 0, 0], ())
@@ -80,7 +80,7 @@ async def test_what_a_seek_passes_over_nobody_has_read() -> None:
     async with kept_topic() as kept:
         await kept.made()
         await kept.look()
-        await kept.topics.resets.reset(NAME, "billing", LATEST)
+        await kept.topics.subscriptions.reset(NAME, "billing", LATEST)
         await kept.look()
         seen = kept.topics.surveys.seen[NAME]
         assert (seen.read, seen.rates) == ({"billing": 40}, {})
@@ -142,14 +142,14 @@ async def test_a_round_says_what_it_could_not_do(capsys: pytest.CaptureFixture[s
 async def test_what_is_not_old_enough_is_kept(settings: dict[str, object]) -> None:
     async with kept_topic(**settings) as kept:
         # A record's offset is its time.
-        kept.cluster.segments.ends[kept.kafka] = [kept.node.runtime.log_ms + 10_000] * 4
+        kept.cluster.segments.ends[kept.kafka] = [kept.node.runtime.core.log_ms + 10_000] * 4
         await kept.look()
         if settings:
             assert kept.begins == {}
         else:
             week_ms = 604_800_000
             for begin in kept.begins.values():
-                assert 0 < begin <= kept.node.runtime.log_ms - week_ms
+                assert 0 < begin <= kept.node.runtime.core.log_ms - week_ms
             assert len(kept.begins) == 4
 
 
@@ -191,7 +191,7 @@ async def test_a_subscription_that_nobody_uses_expires_and_is_announced(
 async def test_by_default_no_subscription_expires() -> None:
     async with kept_topic() as kept:
         await kept.made()
-        kept.node.runtime.log_ms += 10 * 365 * 86_400_000
+        kept.node.runtime.core.log_ms += 10 * 365 * 86_400_000
         await kept.look()
         assert kept.node.view.subscription(NAME, "billing") is not None
         assert kept.topics.surveys.expiry.soon == {}
@@ -201,8 +201,8 @@ async def test_by_default_no_subscription_expires() -> None:
 async def test_a_subscription_that_is_in_use_does_not_expire(kind: str) -> None:
     async with kept_topic(**SHORT) as kept, client_of(kept.node, "a") as client:
         await client.subscribe(kind=pb.ScalableConsumerType.Value(kind))
-        over = kept.node.runtime.log_ms + 4_000
-        while kept.node.runtime.log_ms < over:
+        over = kept.node.runtime.core.log_ms + 4_000
+        while kept.node.runtime.core.log_ms < over:
             await kept.look()
             await client.report()
         assert kept.topics.surveys.expiry.soon == {}
@@ -225,7 +225,7 @@ async def test_the_groups_of_subscriptions_that_are_no_more_are_found_and_delete
     async with kept_topic() as kept:
         topics, groups = kept.topics, kept.groups
         former = await kept.made()
-        await topics.consumers.delete(NAME, "billing")
+        await topics.subscriptions.delete(NAME, "billing")
         used = await kept.made()
         later = f"{kept.node.settings.topic_prefix}subscription.public.default.orders.later.999999"
         member = f"{kept.node.settings.topic_prefix}subscription.public.default.orders.other.1"
@@ -233,26 +233,8 @@ async def test_the_groups_of_subscriptions_that_are_no_more_are_found_and_delete
         groups |= {former: {}, used: {}, later: {}, member: {}, strange: {}, "anybodys.57": {}}
         kept.cluster.positions.members.add(member)
         kept.cluster.segments.deleted_groups.clear()
-        await topics.surveys.strays.search()
+        await topics.subscriptions.groups.delete_strays(topics.surveys._positions)
         await until(lambda: kept.cluster.segments.deleted_groups == {former})
-
-
-async def test_a_group_is_deleted_again_once_nobody_commits_in_its_name() -> None:
-    async with kept_topic(scalableTopicConsumerSessionTimeoutSeconds=2) as kept:
-        group = await kept.made()
-        await kept.topics.consumers.delete(NAME, "billing")
-        await until(lambda: group in kept.cluster.segments.deleted_groups)
-        kept.cluster.segments.deleted_groups.clear()  # a late commit brings it back
-        await until(lambda: group in kept.cluster.segments.deleted_groups)
-
-
-async def test_a_node_that_stops_deletes_no_group_again() -> None:
-    async with kept_topic() as kept:
-        await kept.made()
-        await kept.topics.consumers.delete(NAME, "billing")
-        (later,) = kept.topics.consumers.groups._later.values()
-        await kept.topics.stop()
-        assert later.cancelled()
 
 
 async def test_a_topic_that_nothing_is_done_for_has_its_gauges_at_its_owner() -> None:

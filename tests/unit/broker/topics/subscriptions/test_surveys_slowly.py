@@ -18,7 +18,9 @@ async def test_a_topic_that_kafka_is_slow_for_keeps_no_other_waiting() -> None:
         for name in (NAME, f"{NAME}2", f"{NAME}3"):
             if name != NAME:
                 await kept.topics.create(name, 1, {})
-            await kept.topics.consumers.create(name, "billing", SubscriptionKind.STREAM, EARLIEST)
+            await kept.topics.subscriptions.create(
+                name, "billing", SubscriptionKind.STREAM, EARLIEST
+            )
         await kept.topics.surveys.round()  # in which also groups are searched
         kept.topics.surveys.seen.clear()
         kept.cluster.positions.calls.clear()
@@ -32,22 +34,22 @@ async def test_a_topic_that_kafka_is_slow_for_keeps_no_other_waiting() -> None:
 
 async def test_a_group_that_kafka_does_not_tell_of_keeps_no_other_from_being_written_down() -> None:
     async with kept_topic() as kept:
-        await kept.topics.consumers.create(NAME, "audit", SubscriptionKind.STREAM, EARLIEST)
+        await kept.topics.subscriptions.create(NAME, "audit", SubscriptionKind.STREAM, EARLIEST)
         audit = kept.group("audit")
-        await kept.topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM, EARLIEST)
+        await kept.topics.subscriptions.create(NAME, "billing", SubscriptionKind.STREAM, EARLIEST)
         group = kept.group()
         kept.groups[group] = {(kept.kafka, 0): 7}
         kept.cluster.positions.silent = {audit}
         with pytest.raises(UnavailableError, match="how far each subscription has read"):
             await kept.look()
-        assert kept.topics.consumers.known(NAME, "billing").position(0, 0) == 7
+        assert kept.topics.subscriptions.known(NAME, "billing").position(0, 0) == 7
 
 
 async def test_groups_that_were_not_reached_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     async with kept_topic() as kept:
         names = [f"billing{number}" for number in range(5)]
         for each in names:
-            await kept.topics.consumers.create(NAME, each, SubscriptionKind.STREAM, EARLIEST)
+            await kept.topics.subscriptions.create(NAME, each, SubscriptionKind.STREAM, EARLIEST)
         asked: list[str] = []
 
         class Slow:

@@ -17,9 +17,8 @@ from anabranch.core.entities.session import Session
 from anabranch.core.entities.tenant import Tenant
 from anabranch.core.log.records import Record, namespace_key, topic_key
 from anabranch.core.log.state import Change, Entity
-from anabranch.core.security.authorize import Judgement, authorize
+from anabranch.core.security.authorize import Grants, Judgement, authorize
 from anabranch.core.security.changes import asker_of, need_of
-from anabranch.core.security.grants import Grants
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import ResourceLevel, scope_resource
 from anabranch.spark_replay.audit.tally import CheckTally

@@ -31,16 +31,25 @@ class Draining:
         """Begins a replay from a snapshot with this subscription."""
         self._drained.setdefault(topic, {})[name] = set(subscription.drained)
 
-    def topic_changed(self, offset: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
-        """Checks an accepted move of a topic."""
+    def topic_changed(
+        self,
+        offset: int,
+        record: TopicChange,
+        changes: tuple[Change, ...],
+        before: ScalableTopic | None = None,
+    ) -> None:
+        """Checks an accepted move of a topic, which was `before`."""
         known = self._drained.get(record.topic, {})
-        if record.move is TopicMove.PRUNE:
+        gone = set(record.segment_ids) if record.move is TopicMove.PRUNE else set()
+        if record.move is TopicMove.COMMIT and before is not None and before.continued is not None:
+            gone = {before.continued.segment_id}
+        if gone:
             self.tally.examined += len(known)
-            gone = set(record.segment_ids)
             for name in sorted(known):
                 missing = sorted(gone - known[name])
                 if missing:
-                    text = f"{name} had not drained {_words(missing)}, which PRUNE took away"
+                    what = f"{_words(missing)}, which {record.move.name} took away"
+                    text = f"{name} had not drained {what}"
                     self.tally.violate(offset, f"{record.topic}: {text}")
                 known[name] -= gone
             for key, entity in changes:

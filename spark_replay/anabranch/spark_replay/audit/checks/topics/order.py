@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import msgspec
 
 from anabranch.core.entities.segment import SegmentInfo
-from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.hashing import hash32, segment_hash
 from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 from anabranch.spark_replay.audit.tally import CheckTally
 
@@ -70,7 +70,7 @@ def _before(parent: SealedSegment, first: Edge | None, edges: Edges) -> Edge | N
     position = hash32(first.key)
     if segment_hash(position) not in parent.segment:
         return None
-    bucket = bucket_of(position, parent.segment.buckets)
+    bucket = parent.segment.bucket(first.key, position)
     return edges.lasts.get((parent.topic, parent.segment.segment_id, bucket))
 
 

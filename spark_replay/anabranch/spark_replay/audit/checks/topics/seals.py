@@ -2,8 +2,10 @@
 
 This module derives the allowed changes of a topic's segments from the accepted records alone. BEGIN
 names parents and children, and SEALING is the point of no return. COMMIT replaces the parents by
-the children, with the end offset of each partition. PRUNE takes sealed segments away, and LOST lets
-one end where it began. All else of a segment stays unchanged.
+the children, with the end offset of each partition. A child descends from the parents whose hashes
+it takes, because its consumers wait for no others. PRUNE takes sealed segments away, and so does a
+COMMIT whose child continues one in the same Kafka topic. LOST lets one end where it began. All else
+of a segment stays unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from anabranch.core.log.records import TopicChange
 from anabranch.spark_replay.audit.tally import CheckTally
 
 _Parts = dict[int, SegmentInfo]
-_FIXED = ("start", "end", "buckets", "created_at_epoch", "created_at_ms")
+_FIXED = (
+    *("start", "end", "buckets", "created_at_epoch", "created_at_ms"),
+    *("legacy_topic", "partitioner", "start_offsets"),
+)
 _FINAL = ("state", "end_offsets", "sealed_at_epoch", "sealed_at_ms")
 
 
@@ -109,9 +114,18 @@ def _committed(
     """Checks that the announced children, and nothing else, have taken the parents' place."""
     for each in sorted(now.keys() - was.keys() - set(operation.children)):
         yield f"segment {each} became active, but no BEGIN had named it"
+    parents = [was[each] for each in operation.parents if each in was]
     for each in operation.children:
         if each not in now or not now[each].is_active:
             yield f"segment {each} was begun, but its COMMIT did not make it active"
+            continue
+        child = now[each]
+        above = {p.segment_id for p in parents if p.start <= child.end and child.start <= p.end}
+        if set(child.parent_ids) != above:
+            yield (
+                f"segment {each} takes hashes of {sorted(above)}, but descends from "
+                f"{sorted(child.parent_ids)}"
+            )
     at = 0
     for each in operation.parents:
         part = now.get(each)
@@ -141,6 +155,9 @@ def _unmoved(move: TopicMove, was: _Parts, now: _Parts) -> Iterator[str]:
 
 def _gone(record: TopicChange, was: _Parts, now: _Parts) -> Iterator[str]:
     gone = was.keys() - now.keys()
+    if record.move is TopicMove.COMMIT:
+        born = [now[each] for each in now.keys() - was.keys()]
+        gone = {each for each in gone if not any(part.continues(was[each]) for part in born)}
     if record.move is not TopicMove.PRUNE:
         for each in sorted(gone):
             yield f"{record.move.name} lost segment {each}"

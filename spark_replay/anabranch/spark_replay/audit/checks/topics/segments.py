@@ -57,7 +57,8 @@ def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> Che
             committed = kafka.committed.get((drain.topic, drain.name, each.segment_id))
             if committed is not None and place in segments and place in kafka.ends:
                 nothing = (0,) * len(committed)
-                excuses = (each.offsets or nothing, kafka.begins.get(place, nothing))
+                begun = segments[place].segment.start_offsets or nothing
+                excuses = (each.offsets or nothing, begun, kafka.begins.get(place, nothing))
                 _consumed(tally, segments[place], drain.name, committed, excuses, log_end_ms)
     return tally
 
@@ -70,7 +71,9 @@ def _consumed(
     excuses: tuple[tuple[int, ...], ...],
     log_end_ms: int,
 ) -> None:
-    """Judges the commits. `excuses` are the logged offsets and the begin of Kafka's messages."""
+    """Judges the commits. `excuses` are the logged offsets, and the begins of the segment and of
+    Kafka's messages.
+    """
     recent = log_end_ms - one.segment.sealed_at_ms < _REMEMBERED_MS
     for bucket, (end, found, *others) in enumerate(
         zip(one.segment.end_offsets, committed, *excuses, strict=False)

@@ -16,6 +16,7 @@ from anabranch.core.entities.subscription import (
 from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.log.state import Change, Entity, StateReader
+from anabranch.spark_replay.audit.checks.topics.adoption import Adopted, Adoption
 from anabranch.spark_replay.audit.checks.topics.draining import Draining
 from anabranch.spark_replay.audit.checks.topics.layouts import Layouts
 from anabranch.spark_replay.audit.checks.topics.noted import NotedPositions
@@ -67,6 +68,7 @@ class TopicsLeft(msgspec.Struct):
     sealed: list[SealedSegment] = []
     sealed_count: int = 0  # with those that are too many to name
     drains: list[StreamDrain] = []
+    adopted: list[Adopted] = []
 
 
 class TopicChecks:
@@ -76,6 +78,7 @@ class TopicChecks:
         self._layouts = Layouts()
         self._seals = Seals()
         self._draining = Draining()
+        self._adoption = Adoption()
         self._noted = NotedPositions()
         self._topics: dict[str, ScalableTopic] = {}
         self._entered: dict[str, tuple[int, int]] = {}  # topic not at rest -> when, and where
@@ -86,6 +89,7 @@ class TopicChecks:
             CheckName.LAYOUTS: self._layouts.tally,
             CheckName.SEALS: self._seals.tally,
             CheckName.DRAINING: self._draining.tally,
+            CheckName.ADOPTION: self._adoption.tally,
         }
 
     def start(self, offset: int, key: str, entity: Entity) -> None:
@@ -94,6 +98,7 @@ class TopicChecks:
         if isinstance(entity, ScalableTopic):
             self._topics[name] = entity
             self._seals.start(name, entity)
+            self._adoption.start(offset, name, entity)
             self._layouts.changed(offset, name, entity)
             self._note(name, None, entity)
         elif isinstance(entity, Subscription):
@@ -109,7 +114,8 @@ class TopicChecks:
         after = found if isinstance(found, ScalableTopic) else None
         self._layouts.changed(offset, name, after)
         self._seals.changed(offset, record, before, after)
-        self._draining.topic_changed(offset, record, changes)
+        self._draining.topic_changed(offset, record, changes, before)
+        self._adoption.changed(offset, record, before, after)
         self._note(name, before, after)
         if record.move in (TopicMove.CREATE, TopicMove.REMOVE):
             self._noted.topic_ended(name)
@@ -136,7 +142,7 @@ class TopicChecks:
 
     def left(self, state: StateReader) -> TopicsLeft:
         """Returns the topics at the end of the log, which has this state."""
-        found = TopicsLeft(len(self._topics))
+        found = TopicsLeft(len(self._topics), adopted=self._adoption.held())
         for name, topic in self._topics.items():
             if name in self._entered and len(found.unfinished) < _STUCK_MAX:
                 since_ms, since_offset = self._entered[name]
@@ -153,7 +159,7 @@ class TopicChecks:
     ) -> None:
         parts = {part.segment_id: part for part in topic.segments}
         for part in topic.segments:
-            if part.is_active:
+            if part.is_active or part is topic.continued:  # others may write to that again by now
                 continue
             found.sealed_count += 1
             if len(found.sealed) < SEALED_MAX:
@@ -177,4 +183,5 @@ def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:
         whole.sealed += part.sealed
         whole.sealed_count += part.sealed_count
         whole.drains += part.drains
+        whole.adopted += part.adopted
     return whole

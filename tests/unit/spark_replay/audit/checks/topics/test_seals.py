@@ -31,9 +31,9 @@ class Followed:
     def topic(self) -> ScalableTopic:
         return topic_of(self.history)
 
-    def begin(self, parents: tuple[int, ...]) -> None:
+    def begin(self, parents: tuple[int, ...], prepare: int = 0) -> None:
         before = self.topic
-        topics.begin(self.history, parents)
+        topics.begin(self.history, parents, prepare=prepare)
         self._watched(before, self.topic)
 
     def move(self, move: TopicMove, spoil: Spoil = lambda topic: topic, **fields: Any) -> None:
@@ -251,6 +251,24 @@ def test_a_new_segment_comes_by_an_operation_only() -> None:
     extra = replace(followed.topic.segments[0], segment_id=5)
     followed.move(TopicMove.UPDATE, with_more(extra), properties=("a", "b"))
     assert followed.told() == ["UPDATE made segment 5"]
+
+
+def prepared(spoil: Spoil = lambda topic: topic) -> list[str]:
+    """What is said of a prepare from three segments to two, 3 of (0, 1) and 4 of (1, 2)."""
+    followed = Followed(3)
+    followed.begin((), prepare=2)
+    followed.move(TopicMove.SEALING)
+    followed.move(TopicMove.COMMIT, spoil, end_offsets=(1, 2, 3, 4, 5, 6))
+    return followed.told()
+
+
+@pytest.mark.parametrize("parents", [(0,), (1,), (0, 1, 2), ()])
+def test_a_child_descends_from_all_whose_hashes_it_takes_and_from_no_others(
+    parents: tuple[int, ...],
+) -> None:
+    assert prepared() == []
+    text = f"segment 3 takes hashes of [0, 1], but descends from {list(parents)}"
+    assert prepared(with_part(3, parent_ids=parents)) == [text]
 
 
 def test_a_new_topics_segments_are_active_and_come_from_nothing() -> None:

@@ -371,6 +371,25 @@ def test_all_that_is_above_a_merged_segment_counts_once_and_what_is_pruned_does_
     assert told(again.tally) == [(9, f"{ORDERS}/{BILLING}: {text}")]
 
 
+@pytest.mark.parametrize(("drained", "missing"), [((0,), [1]), ((1,), [0]), ((0, 1), [])])
+def test_a_prepared_child_is_read_after_every_parent_whose_hashes_it_takes_and_only_those(
+    drained: tuple[int, ...], missing: list[int]
+) -> None:
+    history, *_ = draining(parents=())
+    topics.begin(history, (), prepare=3)  # 2 of 0, 3 of both, 4 of 1
+    topics.commit(history)
+    topics.reshape(history, (3,))
+    topics.drain(history, drained)
+    known = there(history.state.subscription(ORDERS, BILLING))
+    check = Draining()
+    check.start(ORDERS, BILLING, known)
+    record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=(3,))
+    after = msgspec.structs.replace(known, drained=(*drained, 3))
+    check.subscription_changed(9, record, topic_of(history), after)
+    said = f"{ORDERS}/{BILLING}: segment 3 is called drained before segments {missing} above it"
+    assert told(check.tally) == ([(9, said)] if missing else [])
+
+
 def test_a_snapshot_is_looked_at_like_a_change() -> None:
     history, *_ = draining(0)
     followed = from_snapshot(history)

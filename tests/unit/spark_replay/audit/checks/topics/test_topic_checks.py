@@ -40,7 +40,7 @@ def test_a_sound_history_of_topics_passes_every_check_however_it_is_divided(part
     assert min(examined[n] for n in (CheckName.LAYOUTS, CheckName.SEALS, CheckName.DRAINING)) > 40
     assert findings.entities == len(history.state.entities)
     assert int(findings.final_digest, 16) == history.state.digest
-    assert sum(findings.figures.reshapes.values()) == 19
+    assert sum(findings.figures.reshapes.values()) == 25
 
 
 def test_a_log_that_begins_in_the_middle_of_an_operation_is_replayed_from_the_snapshot() -> None:
