@@ -154,6 +154,7 @@ class SubscriptionStats(Answer, frozen=True):
     backlog_unknown: str
     drained_segments: list[int]
     group_id: str
+    positions: dict[int, list[int]] = {}  # by segment, each bucket's next offset; {}: not known
     dead_letter_topic: str = ""  # a queue's place for messages that nobody could process
     max_deliveries: int = 0  # a message goes there after so many
 

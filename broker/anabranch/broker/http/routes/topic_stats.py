@@ -106,6 +106,7 @@ def _subscription(
         segments=dict(backlog.segments),
         backlog_unknown=backlog.unknown,
         drained_segments=list(known.drained),
+        positions={each: list(at) for each, at in backlog.positions.items()},
         group_id=group,
         dead_letter_topic=full_name(known.dead_letter) if known.dead_letter else "",
         max_deliveries=known.deliveries_max,

@@ -18,12 +18,12 @@ from anabranch.broker.topics.subscriptions.positions import (
     Group,
     Part,
     Positions,
+    Survey,
     reading_groups,
     survey,
 )
-from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.kafka.offsets import Place
-from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.topics.kafka_names import kafka_topic
@@ -41,11 +41,15 @@ _NOT_TOLD: Final = (
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """Records that are not acknowledged; None: not known, and `unknown` says why."""
+    """Records that are not acknowledged; None: not known, and `unknown` says why.
+
+    `positions`: of a subscription that reads in order, by segment, the next offset of each bucket.
+    """
 
     messages: int | None
     segments: Mapping[int, int | None]
     unknown: str = ""
+    positions: Mapping[int, tuple[int, ...]] = {}
 
 
 class HeldSegments(msgspec.Struct, frozen=True):
@@ -135,59 +139,59 @@ class Backlogs:
         asked = list(groups.values())[:_GROUPS_MAX]
         segments = {part.kafka_topic: part.segment for group in asked for part in group.parts}
         buckets = sum(segment.buckets for segment in segments.values())
-        why, found = _NOT_TOLD, {}
+        why = _NOT_TOLD
+        found: Survey | None = None
         if buckets > _BUCKETS_MAX:
             why = _too_many(buckets)
         elif asked:
             try:
                 found = await self._positions.ask(
-                    lambda keeper, left_s: backlogs(keeper, asked, left_s), ANSWER_S
+                    lambda keeper, left_s: survey(keeper, asked, left_s), ANSWER_S
                 )
             except OperationError as error:
                 why = error.reason
         few = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
         return {
-            each: _backlog(topic, group, found.get(group.name), why if at < _GROUPS_MAX else few)
+            each: _backlog(topic, group, found, why if at < _GROUPS_MAX else few)
             for at, (each, group) in enumerate(groups.items())
         }
 
 
-def _backlog(
-    topic: ScalableTopic, group: Group, found: Mapping[int, int] | None, why: str
-) -> Backlog:
-    """Returns the backlog that was found; for None an unknown one, for the reason `why`.
+def _backlog(topic: ScalableTopic, group: Group, found: Survey | None, why: str) -> Backlog:
+    """Returns the group's backlog by what was found; else an unknown one, for the reason `why`.
 
-    A drained segment has no backlog in any case.
+    It counts no records that Kafka has deleted since. A drained segment has no backlog in any case,
+    and a queue that Kafka does not tell of has an unknown one.
     """
-    if found is not None:
-        segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
-        return Backlog(sum(found.values()), segments)
-    left = {part.segment.segment_id for part in group.parts}
+    if found is not None and group.name in found.positions:
+        left = {
+            part.segment.segment_id: sum(found.left(group.name, place) for place in part.places())
+            for part in group.parts
+        }
+        segments = {part.segment_id: left.get(part.segment_id, 0) for part in topic.segments}
+        in_order = group.known.kind is not SubscriptionKind.QUEUE
+        return Backlog(
+            sum(left.values()),
+            segments,
+            positions=_positions(topic, group, found) if in_order else {},
+        )
+    unread = {part.segment.segment_id for part in group.parts}
     return Backlog(
         None,
-        {each.segment_id: None if each.segment_id in left else 0 for each in topic.segments},
+        {each.segment_id: None if each.segment_id in unread else 0 for each in topic.segments},
         why,
     )
 
 
+def _positions(topic: ScalableTopic, group: Group, found: Survey) -> dict[int, tuple[int, ...]]:
+    """Returns where the group goes on in each segment; a drained one is read to its end."""
+    at = found.positions[group.name]
+    read = {part.segment_id: part.end_offsets for part in topic.segments if part.end_offsets}
+    left = {
+        part.segment.segment_id: tuple(at[place] for place in part.places()) for part in group.parts
+    }
+    return read | left
+
+
 def _too_many(buckets: int) -> str:
     return f"{buckets} entry buckets are more than the {_BUCKETS_MAX} that are looked up"
-
-
-def backlogs(
-    keeper: KafkaPositions, groups: Iterable[Group], deadline_s: float
-) -> dict[str, dict[int, int]]:
-    """Returns the number of records that each group has not committed, or acknowledged, by segment.
-
-    It counts no records that Kafka has deleted since, and no queue that Kafka does not tell of.
-    """
-    groups = tuple(groups)
-    found = survey(keeper, groups, deadline_s)
-    return {
-        group.name: {
-            part.segment.segment_id: sum(found.left(group.name, place) for place in part.places())
-            for part in group.parts
-        }
-        for group in groups
-        if group.name in found.positions
-    }

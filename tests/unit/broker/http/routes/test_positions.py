@@ -40,6 +40,7 @@ async def test_the_backlog_is_what_kafka_holds_and_the_group_has_not_committed(
     await node.http.put(f"{TOPIC}/subscriptions/another")  # so that it is asked anew
     found = await billing(node)
     assert found["segments"] == {"0": 0 + 4 + 1 + 5, "1": 1 + 3, "2": 6}
+    assert found["positions"] == {"0": [5, 1, 0, 0], "1": [2, 0], "2": [0, 0]}
     assert (found["msgBacklog"], found["backlogUnknown"]) == (20, "")
     answer = await node.http.get(f"{TOPIC}/segments/1/stats")
     assert answer.status_code == 200
@@ -121,7 +122,9 @@ async def test_a_seek_to_a_time_begins_every_bucket(node: HttpNode, cluster: Mem
     group = await subscribed(node)
     await seek(node, timestamp=2)
     assert (await billing(node))["groupId"] == group
-    assert (await billing(node))["segments"] == {"0": 12, "1": 2, "2": 2}
+    found = await billing(node)
+    assert found["segments"] == {"0": 12, "1": 2, "2": 2}
+    assert found["positions"]["0"] == [2, 2, 2, 2]
 
     await seek(node, timestamp=4)  # the children have nothing as late
     found = await billing(node)
