@@ -196,9 +196,12 @@ def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
     return _Keeper(connection, deadline_s).check_release()[0]
 
 
-def exists(connection: KafkaConnection, topic: str, deadline_s: float) -> bool:
-    """Tells whether Kafka shows the topic. Raises KafkaUnreachableError or KafkaRefusedError."""
-    return topic in _Keeper(connection, deadline_s).partitions([topic])
+def partition_count(connection: KafkaConnection, topic: str, deadline_s: float) -> int:
+    """Counts a topic's partitions, 0 if Kafka does not show it.
+
+    Raises KafkaUnreachableError or KafkaRefusedError.
+    """
+    return len(_Keeper(connection, deadline_s).partitions([topic]).get(topic, ()))
 
 
 def topic_id(connection: KafkaConnection, topic: str, deadline_s: float) -> str:

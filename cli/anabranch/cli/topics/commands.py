@@ -51,6 +51,7 @@ _WITH_SDK: Final = {
     "produce": ("cli.topics.produce", "Send each line to TOPIC, as KEY<TAB>VALUE."),
     "consume": ("cli.topics.consume", "Print the messages of TOPIC, each with its place."),
     "peek": ("cli.topics.consume", "Print some messages of TOPIC, which stay as they are."),
+    "flatten": ("cli.topics.flatten", "Copy TOPIC into a plain Kafka topic, in order by key."),
     "survey": ("cli.topics.survey", "Look at a Kafka topic before its adoption."),
     "adopt": ("cli.topics.adopt", "Let a Kafka topic become a scalable topic where it lies."),
     "release": ("cli.topics.adopt", "Forget an adopted topic that was not cut over."),
