@@ -68,6 +68,8 @@ async def test_the_kafka_topic_has_its_own_settings_again_and_its_consumers_go_o
     await asyncio.to_thread(write, cluster.kafka, old)
     topic = await adopted(cluster, old)
     await cluster.prepare(topic, 2)
+    own = (await cluster.call("GET", f"{topic}/stats"))["ownSettings"]
+    assert own["max.message.bytes"] == "2000000"
     async with await client.create_producer(topic) as producer:
         for key in KEYS:
             await producer.send(b"between", key)

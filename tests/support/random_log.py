@@ -186,7 +186,8 @@ def topic_fields(
         case TopicMove.BEGIN if rng.random() < 0.2:
             made = layout.prepare_children(rng.choice((1, 2, 3, 4)))
             parents = parents_of(made)[spoilt:]
-            return {"operation": Operation.PREPARE, "parents": parents, "segments": made}
+            fields = {"operation": Operation.PREPARE, "parents": parents, "segments": made}
+            return {**fields, "keeps": rng.random() < 0.5}
         case TopicMove.BEGIN if rng.random() < 0.2:
             made = layout.restore_children(rng.choice(layout.active).segment_id)
             parents = made[0].parent_ids

@@ -207,3 +207,4 @@ class TopicStats(Answer, frozen=True):
     last_failure: str
     auto_scale: AutoScaleStats
     open_transactions_unknown: str = ""  # why; empty when they are known
+    own_settings: dict[str, str] = {}  # of an adopted Kafka topic, before its seal

@@ -164,15 +164,23 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def prepare_segments(
-        self, topic: str, segment_count: int, bucket_count: int | None = None
+        self,
+        topic: str,
+        segment_count: int,
+        bucket_count: int | None = None,
+        *,
+        keep: bool = False,
     ) -> Call[None]:
         """Makes `segment_count` active segments of equal size, up or down, in one operation.
 
         `bucket_count` is the number of entry buckets of each; without it new segments share out
-        the buckets of those that they replace. It returns when they have taken over, and does
+        the buckets of those that they replace. `keep`: retention never takes the adopted Kafka
+        topic that this cuts over out of the layout. It returns when they have taken over, and does
         nothing if they are there.
         """
         query = {"segmentCount": str(segment_count)}
+        if keep:
+            query["keep"] = "true"
         if bucket_count is not None:
             query["bucketCount"] = str(bucket_count)
         return Call("POST", _topic(topic, "prepare"), query)

@@ -368,10 +368,15 @@ def rebucket(
     type=click.IntRange(1),
     help="The buckets of each; without it new segments share out those that they replace.",
 )
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="At the cut-over of an adopted topic: its Kafka topic stays in the layout for ever.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before the cut-over of an adopted topic.")
 @_replaces
 def prepare(
-    admin: Admin, topic: str, segments: int, buckets: int | None, yes: bool
+    admin: Admin, topic: str, segments: int, buckets: int | None, keep: bool, yes: bool
 ) -> Iterator[tuple[list[int], str]]:
     """Give a topic more or fewer segments at once, before its load changes.
 
@@ -389,7 +394,7 @@ def prepare(
             )
         question = "Cut the adopted Kafka topic over? Its plain producers are refused then."
         click.confirm(question, abort=True, err=True)
-    admin.scalable_topics.prepare_segments(topic, segments, buckets)
+    admin.scalable_topics.prepare_segments(topic, segments, buckets, keep=keep)
     active = [each for each, part in before.items() if part.state == "ACTIVE"]
     yield active, f"{full_of(topic)} has {count_of(segments, 'active segment')}"
 

@@ -83,7 +83,8 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     value, name, value. `auto_scale`: its overrides of the auto-scale policy, likewise. `split_ms`,
     `merge_ms`, `rebucket_ms`: the time at which the last one of each took over. `adopted_from`: the
     Kafka topic that it was made of, "" for none. `own_settings`: of that one, as they were before
-    its seal: name, value, name, value.
+    its seal: name, value, name, value. `keeps_adopted`: retention does not take that one out of the
+    layout.
     """
 
     state: TopicState
@@ -108,6 +109,7 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     rebucket_ms: int = 0
     own_settings: tuple[str, ...] = ()
     adopted_from: str = ""
+    keeps_adopted: bool = False
 
     @property
     def epoch(self) -> int:

@@ -231,7 +231,8 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE; SEALING: the
     settings of an adopted Kafka topic that its seal replaces. `auto_scale`: POLICY.
     `topic_ids`: OPEN, COMMIT: Kafka's; "": unknown. `adoptable`: CREATE of an adopted topic: the
-    entry of the proposer's setting that allows it.
+    entry of the proposer's setting that allows it. `keeps`: BEGIN of its cut-over: retention shall
+    not take it out of the layout.
     """
 
     proposal_id: str
@@ -253,6 +254,7 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     proxied_by: str = ""
     limit: int = 0
     adoptable: str = ""
+    keeps: bool = False
 
     @property
     def key(self) -> str:

@@ -181,6 +181,7 @@ def _moved(
                 parents=record.parents,
                 children=record.segments,
                 next_segment_id=topic.next_segment_id + len(record.segments),
+                keeps_adopted=record.keeps if topic.adopted is not None else topic.keeps_adopted,
             )
         case TopicMove.COMMIT:
             after = replace(after, children=_identified(topic.children, record.topic_ids))

@@ -46,7 +46,8 @@ def prunable(
 ) -> tuple[int, ...]:
     """Sealed segments that nobody needs any more: drained by all, kept for their time, no parents.
 
-    That time is at least the time in which producers settle doubtful messages (`kept_s`).
+    That time is at least the time in which producers settle doubtful messages (`kept_s`). An
+    adopted Kafka topic may have to stay, and all that descends from it with it.
     """
     if topic.state is not TopicState.STABLE:
         return ()
@@ -54,7 +55,7 @@ def prunable(
     old = {
         part.segment_id
         for part in topic.segments
-        if not part.is_active and part.sealed_at_ms <= kept_since
+        if _may_go(topic, part) and part.sealed_at_ms <= kept_since
     }
     for _, subscription in state.subscriptions(name) if old else ():
         old &= set(subscription.drained)
@@ -63,6 +64,10 @@ def prunable(
         if part.segment_id in old and all(up in found for up in part.parent_ids):
             found.append(part.segment_id)
     return tuple(found)
+
+
+def _may_go(topic: ScalableTopic, part: SegmentInfo) -> bool:
+    return not part.is_active and not (part.is_legacy and topic.keeps_adopted)
 
 
 def unsettled_s(sealed: SegmentInfo, log_ms: int, settled_s: float) -> float:
@@ -78,7 +83,7 @@ def prunable_at_ms(
     A segment goes with or after its parents, which were sealed before it.
     """
     roots = {
-        part.segment_id for part in topic.segments if not part.is_active and not part.parent_ids
+        part.segment_id for part in topic.segments if _may_go(topic, part) and not part.parent_ids
     }
     for _, subscription in state.subscriptions(name) if roots else ():
         roots &= set(subscription.drained)

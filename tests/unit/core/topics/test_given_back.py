@@ -12,8 +12,9 @@ from anabranch.core.entities.topic import Operation, TopicMove
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.draining import assignable
+from anabranch.core.topics.retention import prunable, prunable_at_ms
 from anabranch.core.topics.tasks import DeleteSegments, MakeSegments, SealSegments, next_task
-from support.topics import layout, opened, owned
+from support.topics import layout, opened, owned, split
 from support.world import FIRST, TOPIC, A, World
 
 KAFKA = "old-orders"
@@ -23,13 +24,13 @@ ENDS = (4, 0, 7)
 OWN = ("max.message.bytes", "2000")
 
 
-def cut_over(own: tuple[str, ...] = OWN) -> World:
+def cut_over(own: tuple[str, ...] = OWN, *, keeps: bool = False) -> World:
     """Segment 0 is Kafka's, sealed; 1 and 2 have taken over. Subscription `sub` is at the start."""
     world = owned()
     world.must(world.topic(TopicMove.CREATE, segments=(OLD,), adoptable=LISTED))
     world.must(world.topic(TopicMove.OPEN))
     world.must(world.subscription(SubscriptionOp.CREATE))
-    world.must(world.begin(Operation.PREPARE, layout(world).prepare_children(2)))
+    world.must(world.begin(Operation.PREPARE, layout(world).prepare_children(2), keeps=keeps))
     world.must(world.topic(TopicMove.SEALING, properties=own))
     world.must(world.topic(TopicMove.COMMIT, end_offsets=ENDS))
     return world
@@ -53,6 +54,19 @@ def test_the_kafka_topic_goes_on_at_its_old_ends_in_place_of_all_segments() -> N
     assert (part.start, part.end, part.buckets, part.bytes_max) == (0, 0xFFFF, 3, 900)
     assert (part.start_offsets, part.parent_ids) == (ENDS, (1, 2))
     assert world.scalable().adopted == part
+
+
+@pytest.mark.parametrize(("keeps", "gone"), [(False, (0, 1)), (True, ())])
+def test_a_kafka_topic_that_is_kept_stays_in_the_layout_with_all_that_descends_from_it(
+    keeps: bool, gone: tuple[int, ...]
+) -> None:
+    world = cut_over(keeps=keeps)
+    world.must(world.subscription(SubscriptionOp.DELETE))
+    world.committed(Operation.SPLIT, split(world, 1))
+    topic = world.scalable()
+    at_ms = topic.segments[1].sealed_at_ms + 10_000
+    assert prunable(world.replica, TOPIC, topic, at_ms, 10.0) == gone
+    assert (prunable_at_ms(world.replica, TOPIC, topic, 10.0) is None) is keeps
 
 
 def test_the_sealed_part_of_the_kafka_topic_leaves_the_layout_as_the_new_one_enters() -> None:

@@ -90,6 +90,7 @@ async def topic_stats(topics: TopicOperations, name: str) -> admin.TopicStats:
         last_failure=service.failures.get(name, ""),
         open_transactions_unknown=held.unknown,
         auto_scale=_auto_scale(topics, name, topic),
+        own_settings=properties_dict(topic.own_settings),
     )
 
 

@@ -54,6 +54,9 @@ _EachBuckets = Annotated[
     Named("bucketCount"),
     Meta(description="Of each segment; if left out, new ones share out those that they replace."),
 ]
+_Keep = Annotated[
+    bool, Meta(description="An adopted Kafka topic that is cut over stays in the layout.")
+]
 _Leave = Annotated[
     Annotated[bool, Meta(description="Also if messages lie in segments.")], Named("leaveMiddle")
 ]
@@ -208,14 +211,14 @@ def _layouts(routes: RouteGroup, topics: TopicOperations, adoptions: Adoptions) 
 
     @routes.post(f"{_TOPIC}/prepare")
     async def prepare_segments(
-        name: TopicName, segments: _Count, buckets: _EachBuckets = None
+        name: TopicName, segments: _Count, buckets: _EachBuckets = None, keep: _Keep = False
     ) -> None:
         """Makes so many active segments of equal size at once; returns when they have taken over.
 
         Nothing if they are there.
         """
         await adoptions.must_fit_cut_over(name)
-        await topics.prepare(name, segments, buckets)
+        await topics.prepare(name, segments, buckets, keeps=keep)
 
 
 def _filters(given: Sequence[str]) -> Iterator[tuple[str, str]]:

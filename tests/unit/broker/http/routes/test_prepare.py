@@ -55,6 +55,7 @@ async def test_a_prepare_that_cannot_be_is_refused_with_its_reason(node: HttpNod
     for buckets in (0, 1025):
         refused(await asked(segmentCount=2, bucketCount=buckets), 412, f"[1, 1024]: {buckets}")
     refused(await asked(segmentCount=65_536), 412, "fewer segments or entry buckets")
+    refused(await asked(segmentCount=3, keep="true"), 412, "only a cut-over")
     made = len(cluster.segments.calls)
     cluster.segments.hold.clear()
     first = asyncio.create_task(asked(segmentCount=3))
