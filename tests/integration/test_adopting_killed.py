@@ -94,7 +94,7 @@ async def test_the_next_controller_goes_on_with_giving_back_under_load(
     async with local_topic(brokers, topic_prefix, tmp_path, 1, **SETTINGS, **SOON) as at:
         at.topic = f"public/default/{old}"
         await at.node.operations.adoptions.adopt(at.topic, old, "murmur2")
-        await at.node.operations.topics.prepare(at.topic, _SEGMENTS, None)
+        await at.node.operations.topics.prepare(at.topic, _SEGMENTS, None, keeps=False)
 
         async def disturb(producer: Producer) -> None:
             view = at.node.runtime.view
@@ -157,7 +157,7 @@ async def test_a_broker_is_killed_in_the_middle_of_a_cut_over_and_comes_back(
 
             async def disturb(producer: Producer) -> None:
                 preparing = asyncio.create_task(
-                    at.node.operations.topics.prepare(at.topic, _SEGMENTS, None)
+                    at.node.operations.topics.prepare(at.topic, _SEGMENTS, None, keeps=False)
                 )
                 assert await asyncio.to_thread(seal.reached.wait, WAIT_S)
                 await asyncio.to_thread(victim.kill)

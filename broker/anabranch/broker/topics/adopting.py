@@ -148,12 +148,18 @@ class Adoptions:
             principal=principal(),
         )
 
-    async def must_fit_cut_over(self, name: str) -> None:
+    async def must_fit_cut_over(self, name: str, *, keeps: bool) -> None:
         """Raises PreconditionError if the topic is an adopted one that cannot be sealed now.
 
-        Its settings, or the nodes' rights, may have changed since its adoption. Raises as `survey`.
+        Its settings, or the nodes' rights, may have changed since its adoption. `keeps`: it has to
+        be an adopted one. Raises as `survey`.
         """
         topic = await self._topics.controlled(name)
+        if keeps and topic.adopted is None:
+            raise PreconditionError(
+                f"{full_name(name)} was cut over, or never adopted: only a cut-over can say that "
+                "the Kafka topic stays"
+            )
         if topic.adopted is None or topic.state is not TopicState.STABLE:
             return
         seen = await self._look(topic.adopted.legacy_topic)

@@ -304,19 +304,12 @@ class TopicOperations:
             lambda layout: layout.rebucket_children(segment_id, buckets, self._buckets_max),
         )
 
-    async def prepare(
-        self, name: str, segments: int, buckets: int | None, *, keeps: bool = False
-    ) -> None:
+    async def prepare(self, name: str, segments: int, buckets: int | None, *, keeps: bool) -> None:
         """Makes so many segments of equal size of all, at once; nothing where they are there.
 
-        `buckets` are those of each; as many as before in all, if None. `keeps`: retention shall
-        leave the adopted Kafka topic that this cuts over in the layout. Raises as `split`.
+        `buckets` are those of each; as many as before in all, if None. `keeps`: an adopted Kafka
+        topic stays in the layout. Raises as `split`.
         """
-        if keeps and self.topic(name).adopted is None:
-            raise PreconditionError(
-                f"{full_name(name)} was cut over, or never adopted: only a cut-over can say that "
-                "the Kafka topic stays"
-            )
         await self.operate(
             name,
             Operation.PREPARE,

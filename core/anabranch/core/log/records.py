@@ -7,8 +7,7 @@ reused.
 
 `principal`: the role that asked the actor for it, "" where the actor acts by itself. `proxied_by`:
 the role of the proxy between them, "" for none. Records that nobody can ask for have neither.
-`limit`: the allowed number of such entities, with the new one, by its node's settings; 0: any
-(`tenants.limits`).
+`limit`: the allowed number of such entities, by its node's settings; 0: any (`tenants.limits`).
 """
 
 from __future__ import annotations
@@ -228,11 +227,10 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
     `parents`: BEGIN: the segments that they replace. `end_offsets`: COMMIT: one for every partition
     of every parent, in BEGIN's order; LOST, BEGIN of a RESTORE: all before them is lost.
-    `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE; SEALING: the
-    settings of an adopted Kafka topic that its seal replaces. `auto_scale`: POLICY.
-    `topic_ids`: OPEN, COMMIT: Kafka's; "": unknown. `adoptable`: CREATE of an adopted topic: the
-    entry of the proposer's setting that allows it. `keeps`: BEGIN of its cut-over: retention shall
-    not take it out of the layout.
+    `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE; SEALING: the settings of an
+    adopted Kafka topic that its seal replaces. `auto_scale`: POLICY. `topic_ids`: OPEN, COMMIT:
+    Kafka's; "": unknown. `adoptable`: CREATE of an adopted topic: the entry of the proposer's
+    setting that allows it. `keeps`: BEGIN of its cut-over: it stays in the layout.
     """
 
     proposal_id: str

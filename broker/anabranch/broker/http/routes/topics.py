@@ -217,7 +217,7 @@ def _layouts(routes: RouteGroup, topics: TopicOperations, adoptions: Adoptions) 
 
         Nothing if they are there.
         """
-        await adoptions.must_fit_cut_over(name)
+        await adoptions.must_fit_cut_over(name, keeps=keep)
         await topics.prepare(name, segments, buckets, keeps=keep)
 
 
