@@ -101,9 +101,11 @@ def _malformed(route: dict[str, Any]) -> Iterator[tuple[dict[str, Any], int, str
             (b"[" * 100_000, "application/json", 400, "body"),
         ):
             yield {"content": body, "headers": {"Content-Type": kind}}, status, named
-    for each in route.get("parameters", ()):
-        if each["in"] == "query" and each["schema"].get("type") in ("boolean", "integer"):
-            yield {"params": {each["name"]: "{}"}}, 400, each["name"]
+    asked = [each for each in route.get("parameters", ()) if each["in"] == "query"]
+    needed = {each["name"]: "1" for each in asked if each.get("required")}
+    for each in asked:
+        if each["schema"].get("type") in ("boolean", "integer"):
+            yield {"params": {**needed, each["name"]: "{}"}}, 400, each["name"]
 
 
 @on_nodes()
