@@ -114,7 +114,10 @@ class Operators:
             children = give_back_children(layout)
             self._begin(process, name, topic, Operation.GIVE_BACK, children)
             return
-        cuts_over = topic.adopted is not None and self._sched.chance(0.4)
+        adopted = topic.adopted
+        cuts_over = adopted is not None and self._sched.chance(0.4)
+        if adopted is not None and not is_settled(process, adopted):
+            return
         if not self._plan.operators and not cuts_over:
             return
         try:
@@ -127,7 +130,7 @@ class Operators:
     @staticmethod
     def _may_give_back(process: Process, name: str, topic: ScalableTopic) -> bool:
         sealed = topic.cut_over
-        if sealed is None or not is_settled(process, name, topic):
+        if sealed is None or not is_settled(process, sealed):
             return False
         known = process.core.state.subscriptions(name)
         return all(sealed.segment_id in each.drained for _, each in known)
@@ -195,7 +198,6 @@ class Operators:
         process.append(topic_change(actor, name, topic, move, new_id, **fields))
 
 
-def is_settled(process: Process, _name: str, topic: ScalableTopic) -> bool:
-    """Tells whether it was cut over long enough ago for all clients to know."""
-    sealed = topic.cut_over
-    return sealed is not None and not unsettled_s(sealed, process.core.log_ms, SETTINGS.settled_s)
+def is_settled(process: Process, part: SegmentInfo) -> bool:
+    """Tells whether it was cut over, or given back, long enough ago for all to know."""
+    return not unsettled_s(part, process.core.log_ms, SETTINGS.settled_s)

@@ -8,7 +8,7 @@ acknowledged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from anabranch.client import Client
@@ -51,7 +51,7 @@ async def given_back_under_load(
     await until(partial(_has_stored, plain, _STORED), WAIT_S)
     for segments in rounds:
         await history.more(_TURNS)
-        await cluster.prepare(topic, segments)
+        await _once_settled(partial(cluster.prepare, topic, segments))
         await until(lambda: bool(plain.refused), WAIT_S)
         await cluster.split_any(topic)
         await history.more(_TURNS)
@@ -75,7 +75,7 @@ async def given_back_under_load(
     assert wrong({key: found[key] for key in sent}, sent) == []
 
 
-# Of a node, so that a topic may be given back some seconds after its cut-over.
+# Of a node, so that a topic may be cut over and given back some seconds after the other.
 SOON = {
     "scalableTopicSealedRetentionSeconds": 0,
     "scalableTopicConsumerSessionTimeoutSeconds": 2,
@@ -85,17 +85,23 @@ SOON = {
 async def give_back(cluster: TopicCluster, topic: str) -> None:
     """As soon as all have read what it held before its cut-over, and know of that."""
     await eventually(lambda: _is_read(cluster, topic), WAIT_S)
+    asked = {"leaveMiddle": "true"}
+    await _once_settled(partial(cluster.call, "POST", f"{topic}/give-back", params=asked))
 
-    async def is_given_back() -> bool:
+
+async def _once_settled(change: Callable[[], Awaitable[None]]) -> None:
+    """Asks for the change until all know of the one before."""
+
+    async def is_done() -> bool:
         try:
-            await cluster.call("POST", f"{topic}/give-back", params={"leaveMiddle": "true"})
+            await change()
         except AssertionError as error:
-            if "was sealed just now" not in str(error):
+            if "just now" not in str(error):
                 raise
             return False
         return True
 
-    await eventually(is_given_back, WAIT_S)
+    await eventually(is_done, WAIT_S)
 
 
 def _has_stored(plain: LibrdkafkaWriter, wanted: int) -> bool:

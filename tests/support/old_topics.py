@@ -41,6 +41,7 @@ def make(servers: str, name: str, copies: int, **config: str) -> None:
 def write(servers: str, topic: str, count: int = 4 * len(KEYS)) -> Sent:
     """Numbered values of many keys by librdkafka; fails if Kafka refuses one."""
     settings = {**QUIET, "bootstrap.servers": servers, "partitioner": "murmur2_random"}
+    settings["max.in.flight"] = 1  # else what is sent again may come behind what followed it
     producer, sent = Producer(settings), defaultdict(list)
     refused: list[KafkaError] = []
 

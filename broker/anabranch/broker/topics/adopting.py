@@ -160,6 +160,8 @@ class Adoptions:
                 f"{full_name(name)} was cut over, or never adopted: only a cut-over can say that "
                 "the Kafka topic stays"
             )
+        if topic.adopted is not None:
+            self._must_be_settled(name, topic.adopted, "given back")
         if topic.adopted is None or topic.state is not TopicState.STABLE:
             return
         seen = await self._look(topic.adopted.legacy_topic)
@@ -213,7 +215,7 @@ class Adoptions:
                     f"{part.legacy_topic}, where its plain readers will not see them: say that "
                     "they are left there (--leave-middle), and read them by the SDK"
                 )
-            self._must_be_settled(name, part)
+            self._must_be_settled(name, part, "sealed")
             await self._topics.operate(
                 name,
                 Operation.GIVE_BACK,
@@ -250,14 +252,17 @@ class Adoptions:
                     "finish, or delete the subscription"
                 )
 
-    def _must_be_settled(self, name: str, part: SegmentInfo) -> None:
-        """Raises ConflictError while somebody may read on, or write, as if it were not sealed."""
+    def _must_be_settled(self, name: str, part: SegmentInfo, did: str) -> None:
+        """Raises ConflictError while somebody may act as if it were not sealed, or not given back.
+
+        `did`: which of them was done last.
+        """
         settled_s = self._access.service.settings.settled_s
         left_s = unsettled_s(part, self._runtime.core.log_ms, settled_s)
         if left_s > 0:
             raise ConflictError(
-                f"Kafka topic {part.legacy_topic} of {full_name(name)} was sealed just now. "
-                f"A client that is cut off may not know: try again in {math.ceil(left_s)} s"
+                f"Kafka topic {part.legacy_topic} of {full_name(name)} was {did} just now. "
+                f"Somebody who is cut off may not know: try again in {math.ceil(left_s)} s"
             )
 
     async def _left(self, name: str, topic: ScalableTopic) -> int:

@@ -70,9 +70,16 @@ def _may_go(topic: ScalableTopic, part: SegmentInfo) -> bool:
     return not part.is_active and not (part.is_legacy and topic.keeps_adopted)
 
 
-def unsettled_s(sealed: SegmentInfo, log_ms: int, settled_s: float) -> float:
-    """The seconds for which some client may yet take a sealed segment for an open one."""
-    return max(0.0, settled_s - (log_ms - sealed.sealed_at_ms) / 1000)
+def unsettled_s(part: SegmentInfo, log_ms: int, settled_s: float) -> float:
+    """The seconds for which some client may yet take a sealed segment for an open one.
+
+    Of an adopted Kafka topic that was given back: for which a late request of a former controller
+    may open it once more.
+    """
+    if part.is_active and not part.begins_late:
+        return 0.0
+    since_ms = part.created_at_ms if part.is_active else part.sealed_at_ms
+    return max(0.0, settled_s - (log_ms - since_ms) / 1000)
 
 
 def prunable_at_ms(

@@ -12,8 +12,9 @@ from anabranch.core.entities.topic import Operation, TopicMove
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.draining import assignable
-from anabranch.core.topics.retention import prunable, prunable_at_ms
+from anabranch.core.topics.retention import prunable, prunable_at_ms, unsettled_s
 from anabranch.core.topics.tasks import DeleteSegments, MakeSegments, SealSegments, next_task
+from support.there import there
 from support.topics import layout, opened, owned, split
 from support.world import FIRST, TOPIC, A, World
 
@@ -266,3 +267,12 @@ def test_a_bucket_begins_where_the_one_before_it_ended() -> None:
     part: SegmentInfo = layout(given_back()).active[0]
     assert [part.first_offset(bucket) for bucket in range(3)] == list(ENDS)
     assert OLD.first_offset(2) == 0
+
+
+def test_a_kafka_topic_may_act_late_for_a_time_after_its_seal_and_after_its_opening() -> None:
+    sealed = there(cut_over().scalable().cut_over)
+    assert unsettled_s(sealed, sealed.sealed_at_ms + 4_000, 10.0) == 6.0
+    opened_again = there(given_back().scalable().adopted)
+    assert unsettled_s(opened_again, opened_again.created_at_ms + 4_000, 10.0) == 6.0
+    never_cut_over = legacy_segment(KAFKA, "id-1", 3, "murmur2", 900)
+    assert unsettled_s(never_cut_over, 0, 10.0) == 0.0
