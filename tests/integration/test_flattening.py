@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from anabranch.client import Client
 from anabranch.core.partitioners import Partitioner, partition_of
@@ -88,7 +89,7 @@ async def test_a_group_begins_in_the_copy_with_all_that_its_subscription_has_yet
 ) -> None:
     topic = f"public/default/{flat}"
     await cluster.create(topic, 2)
-    sent: Sent = {}
+    sent = Sent()
     for name in ("all-read", "half-read"):
         await (await client.subscribe(topic, name)).close()
     await _send(client, topic, sent, 2)
@@ -135,9 +136,76 @@ async def test_a_copy_is_refused_where_it_would_mix_with_other_messages(
     )
 
     assert "is a part of topic://" in into_itself.errors
-    assert "name an empty one" in foreign.errors
+    assert "no copies of this topic: name an empty one" in foreign.errors
     assert "make it first" in missing.errors
     assert {each.exit_code for each in (into_itself, foreign, missing)} == {1}
+
+
+async def test_a_copy_goes_on_though_kafka_has_forgotten_how_far_it_went(
+    cluster: TopicCluster, client: Client, flat: str
+) -> None:
+    topic, sent = f"public/default/{flat}", Sent()
+    await cluster.create(topic, 2)
+    words = ["topics", "flatten", topic, "--into", flat]
+    given_up = Producer(
+        {**QUIET, "bootstrap.servers": cluster.kafka, "transactional.id": "one that ended early"}
+    )
+    given_up.init_transactions(WAIT_S)
+    given_up.begin_transaction()
+    given_up.produce(flat, b"never committed", KEYS[0])
+    assert given_up.flush(WAIT_S) == 0
+    given_up.abort_transaction(WAIT_S)
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.kafka})
+    for _ in range(2):
+        await _send(client, topic, sent, 1)
+        (done,) = await ran(cluster.nodes[0].url, words)
+        assert done.exit_code == 0, done
+        assert await asyncio.to_thread(_read, cluster.kafka, flat) == sent
+        known = admin.list_consumer_groups().result(WAIT_S).valid or ()
+        for group in [each.group_id for each in known if each.group_id.startswith("flatten-")]:
+            admin.delete_consumer_groups([group])[group].result(WAIT_S)
+    await cluster.call("DELETE", f"{topic}/subscriptions/flatten-{flat}")
+    (bare,) = await ran(cluster.nodes[0].url, words)
+    assert "messages may be gone" in bare.errors
+
+
+async def test_a_copy_is_refused_if_keys_would_find_other_partitions_than_before(
+    cluster: TopicCluster, client: Client, flat: str
+) -> None:
+    topic, sent = f"public/default/{flat}", Sent()
+    await cluster.create(topic)
+    await _send(client, topic, sent, 1)
+    words = ["topics", "flatten", topic, "--into", flat]
+    done, other = await ran(cluster.nodes[0].url, words, [*words, "--partitioner", "crc32"])
+    assert done.exit_code == 0, done
+    assert "keys would lose their order" in other.errors
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.kafka})
+    admin.create_partitions([NewPartitions(flat, PARTITIONS + 1)])[flat].result(WAIT_S)
+    (more,) = await ran(cluster.nodes[0].url, words)
+    assert "keys would lose their order" in more.errors
+
+
+async def test_a_group_goes_back_with_its_subscription_and_a_small_topic_takes_small_messages(
+    cluster: TopicCluster, client: Client, kafka: EmbeddedKafka
+) -> None:
+    flat, sent = f"{new_name()}-flat", Sent()
+    make(kafka.bootstrap_servers, flat, 1, max_message_bytes="20000", retention_ms="-1")
+    topic = f"public/default/{flat}"
+    await cluster.create(topic)
+    async with await client.subscribe(topic, flat) as consumer:
+        await _send(client, topic, sent, 2)
+        for _ in range(2 * len(KEYS)):
+            await consumer.receive(WAIT_S)
+        consumer.acknowledge_all()
+    words = ["topics", "flatten", topic, "--into", flat, "--groups", flat]
+    (done,) = await ran(cluster.nodes[0].url, words)
+    assert (done.exit_code, done.errors) == (0, ""), done
+    assert await asyncio.to_thread(_left, cluster.kafka, flat, flat) == {}
+    seek = f"{topic}/subscriptions/{flat}/seek"
+    await cluster.call("POST", seek, params={"position": "earliest"})
+    (done,) = await ran(cluster.nodes[0].url, words)
+    assert done.exit_code == 0, done
+    assert await asyncio.to_thread(_left, cluster.kafka, flat, flat) == sent
 
 
 async def _send(client: Client, topic: str, sent: Sent, rounds: int) -> None:

@@ -204,6 +204,11 @@ def partition_count(connection: KafkaConnection, topic: str, deadline_s: float) 
     return len(_Keeper(connection, deadline_s).partitions([topic]).get(topic, ()))
 
 
+def topic_settings(connection: KafkaConnection, topic: str, deadline_s: float) -> dict[str, str]:
+    """A topic's settings in force. Raises KafkaUnreachableError or KafkaRefusedError."""
+    return _Keeper(connection, deadline_s).config(topic)
+
+
 def topic_id(connection: KafkaConnection, topic: str, deadline_s: float) -> str:
     """Kafka's own id of a topic: another one once the topic was deleted and made anew.
 

@@ -10,19 +10,16 @@ All calls block.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka import Message as KafkaMessage
 
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
-from anabranch.channel.kafka.offsets import EARLIEST, LATEST
+from anabranch.channel.kafka.offsets import LATEST
 from anabranch.cli.topics.flat_topic import FlatTopic, Origin, Positions
 
 _MARK: Final = "anabranch flatten"  # of what is committed here, and may be committed anew
 _KAFKA_S: Final = 30.0
-_POLL_S: Final = 0.1
-_AT_ONCE: Final = 1_000
 
 
 def begin_groups(
@@ -33,17 +30,14 @@ def begin_groups(
     Yields a sentence for each group. One with members, or with a position of its own, stays as it
     is. Raises KafkaRefusedError and KafkaUnreachableError.
     """
-    begins, ends = topic.range(EARLIEST), topic.range(LATEST)
-    starts: dict[str, list[int]] = {}
-    for group in positions:
+    wanted: dict[str, Positions] = {}
+    for group, each in positions.items():
         committed = _committed(connection, topic, group)
-        if any(each.offset >= 0 and each.metadata != _MARK for each in committed):
+        if any(at.offset >= 0 and at.metadata != _MARK for at in committed):
             yield f"group {group} goes on where it is: it has read {topic.name} already"
-            continue
-        found = (max(each.offset, first) for each, first in zip(committed, begins, strict=True))
-        starts[group] = list(found)
-    wanted = {group: positions[group] for group in starts}
-    for group, offsets in _first_unread(connection, topic, wanted, starts, ends).items():
+        else:
+            wanted[group] = each
+    for group, offsets in _first_unread(topic, wanted).items():
         yield _begin(connection, topic, group, offsets)
 
 
@@ -58,73 +52,25 @@ def _committed(connection: KafkaConnection, topic: FlatTopic, group: str) -> lis
         close_consumer(consumer)
 
 
-def _first_unread(
-    connection: KafkaConnection,
-    topic: FlatTopic,
-    positions: Mapping[str, Positions],
-    starts: Mapping[str, Sequence[int]],
-    ends: Sequence[int],
-) -> dict[str, list[int]]:
-    """Reads the topic once for all groups, each from its starts; returns their beginnings."""
+def _first_unread(topic: FlatTopic, positions: Mapping[str, Positions]) -> dict[str, list[int]]:
+    """Reads the topic once for all groups; returns where each begins in each partition.
+
+    A message that is no copy was read by nobody.
+    """
+    if not positions:
+        return {}
+    ends = topic.range(LATEST)
     found = {group: list(ends) for group in positions}
-    searching = {
-        number: {group for group in positions if starts[group][number] < end}
-        for number, end in enumerate(ends)
-    }
-    reader = connection.consumer(is_polled=True, enable_partition_eof=True)
-    try:
-        reader.assign(
-            [
-                TopicPartition(topic.name, number, min(starts[group][number] for group in groups))
-                for number, groups in searching.items()
-                if groups
-            ]
-        )
-        while any(searching.values()):
-            for message in reader.consume(_AT_ONCE, _POLL_S):
-                number = _partition(message)
-                if not _is_behind(message, ends[number]):
-                    for group in _that_have_to_read(message, searching[number], positions, starts):
-                        found[group][number] = message.offset() or 0
-                        searching[number].remove(group)
-                else:
-                    searching[number] = set()
-                if not searching[number]:
-                    reader.pause([TopicPartition(topic.name, number)])
-    except KafkaException as error:
-        raise connection.explained(error, f"to read {topic.name}") from None
-    finally:
-        close_consumer(reader)
+    searching = {number: set(positions) for number in range(len(ends))}
+    for message in topic.messages():
+        number, offset = message.partition() or 0, message.offset() or 0
+        if searching[number]:
+            origin = Origin.of(message)
+            for group in list(searching[number]):
+                if origin is None or origin.is_unread(positions[group]):
+                    found[group][number] = offset
+                    searching[number].remove(group)
     return found
-
-
-def _partition(message: KafkaMessage) -> int:
-    """Raises KafkaException for an error but the end of a partition."""
-    error, number = message.error(), message.partition()
-    if number is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-        raise KafkaException(error)
-    return number
-
-
-def _is_behind(message: KafkaMessage, end: int) -> bool:
-    return message.error() is not None or (message.offset() or 0) >= end
-
-
-def _that_have_to_read(
-    message: KafkaMessage,
-    groups: set[str],
-    positions: Mapping[str, Positions],
-    starts: Mapping[str, Sequence[int]],
-) -> list[str]:
-    """Returns the groups that have yet to read a message; nobody has read one that is no copy."""
-    headers: Any = message.headers() or ()
-    origin, number, offset = Origin.of(headers), message.partition() or 0, message.offset() or 0
-    return [
-        group
-        for group in groups
-        if offset >= starts[group][number]
-        and (origin is None or origin.is_unread(positions[group]))
-    ]
 
 
 def _begin(
@@ -136,7 +82,9 @@ def _begin(
         for number, offset in enumerate(offsets)
     ]
     try:
-        consumer.commit(offsets=given, asynchronous=False)
+        for each in consumer.commit(offsets=given, asynchronous=False) or ():
+            if each.error is not None:
+                raise KafkaException(each.error)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
             return f"group {group} has members: stop them, and run this again"

@@ -22,7 +22,7 @@ from anabranch.cli.shared.api import CommandRefusedError, connect
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.topics.flat_groups import begin_groups
-from anabranch.cli.topics.flat_topic import FlatTopic, Place
+from anabranch.cli.topics.flat_topic import FlatTopic, Place, Source
 from anabranch.cli.topics.sdk import client_options, kafka_of, open_client
 from anabranch.cli.topics.words import count_of, full_of
 from anabranch.client import (
@@ -31,6 +31,7 @@ from anabranch.client import (
     Client,
     DeadlineError,
     LayoutWatch,
+    PositionGoneError,
     Segment,
     TopicLayout,
 )
@@ -81,7 +82,9 @@ def flatten(
     committed messages get each once. The command ends when it has copied what was there when it
     began. Run it again for what came since: it goes on where it was, also after a crash.
 
-    A subscription named flatten-KAFKA_TOPIC keeps its place. Delete that at the end.
+    A subscription named flatten-KAFKA_TOPIC keeps its place. Delete that at the end. With ACLs the
+    command needs Write on KAFKA_TOPIC, Write on transactional ids and Read on groups that begin
+    with flatten-, and Read on the groups of --groups.
 
     Example: anabranch topics flatten public/default/orders --into orders-flat --groups all
     """
@@ -95,17 +98,22 @@ def flatten(
             connection = kafka_of(client, layout)
             flat = FlatTopic(connection, kafka_topic, chosen)
             thread = _Thread()
+            known = await asyncio.to_thread(_subscriptions, how["url"], topic)
             try:
-                await thread.run(lambda: flat.open(_places(layout.segments.values())))
-                opened = _places(layout.active)
-                ends = None if follow else await thread.run(lambda: flat.ends(opened))
+                was_filled = await thread.run(lambda: flat.open(_source_of(layout)))
+                _must_be_whole(was_filled and subscription not in known, kafka_topic)
+                _warn_of_retention(flat)
                 copies = _Copies(thread, flat, watch)
-                count = await copies.run(client, topic, subscription, ends, stopping)
+                count = await copies.run(client, topic, subscription, stopping, follow=follow)
                 click.echo(f"{count_of(count, 'message')} copied to Kafka topic {kafka_topic}")
                 if groups:
                     known = await asyncio.to_thread(_subscriptions, how["url"], topic)
                     for said in await thread.run(lambda: _begun(connection, flat, known, groups)):
                         click.echo(said)
+            except PositionGoneError as error:
+                raise CommandRefusedError(
+                    f"{error}. Kafka topic {kafka_topic} would have a gap: name an empty one"
+                ) from None
             finally:
                 await thread.run(flat.close)
                 thread.end()
@@ -145,14 +153,17 @@ class _Copies:
         client: Client,
         topic: str,
         subscription: str,
-        ends: Mapping[Place, int] | None,
         stopping: asyncio.Event,
+        *,
+        follow: bool,
     ) -> int:
-        """Copies up to those ends, None: until it is stopped; returns the number of messages."""
+        """Copies what is there now, or until it is stopped; returns the number of messages."""
         count = 0
         async with await client.subscribe_checkpoint(
             topic, subscription, _CONSUMER, position_of=self._position_of
         ) as consumer:
+            opened = _places(self._watch.layout.active)
+            ends = None if follow else await self._thread.run(lambda: self._flat.ends(opened))
             while not stopping.is_set() and not self._is_done(consumer, ends):
                 try:
                     batch = await unless_stopped(
@@ -164,7 +175,19 @@ class _Copies:
                     count += await self._thread.run(partial(self._flat.copy, batch))
                 with contextlib.suppress(BucketLostError):  # its copies are known all the same
                     consumer.saved(consumer.checkpoint())
+            reached = self._reached(consumer)
+            await self._thread.run(lambda: self._flat.note(reached))
         return count
+
+    def _reached(self, consumer: CheckpointConsumer) -> dict[Place, int]:
+        """Returns the positions, which pass over the ends of transactions, too."""
+        parts, found = self._watch.layout.segments, consumer.checkpoint().positions
+        return {
+            (parts[number].kafka_topic, bucket): offset
+            for number, buckets in found.items()
+            if number in parts
+            for bucket, offset in buckets.items()
+        }
 
     async def _position_of(self, segment_id: int, bucket: int) -> int | None:
         part = self._watch.layout.segments.get(segment_id)
@@ -180,15 +203,25 @@ class _Copies:
         if ends is None:
             return False
         checkpoint, parts = consumer.checkpoint(), self._watch.layout.segments
-        left = {part.kafka_topic: number for number, part in parts.items()}
-        at = {
-            place: checkpoint.position(left[place[0]], place[1])
-            for place in ends
-            if place[0] in left
-        }
-        return all(
-            position is not None and position >= ends[place] for place, position in at.items()
-        )
+        numbers = {part.kafka_topic: number for number, part in parts.items()}
+
+        def has_begun(number: int) -> bool:
+            children = [each for each in parts[number].info.child_ids if each in parts]
+            return number in checkpoint.positions or any(map(has_begun, children))
+
+        def is_copied(place: Place, end: int) -> bool:
+            if place[0] not in numbers:
+                return True
+            number = numbers[place[0]]
+            info = parts[number].info
+            if info.end_offsets:  # a probe of its seal is no message
+                end = min(end, info.end_offsets[place[1]])
+            known = checkpoint.position(number, place[1]), self._flat.reached(place)
+            if any(position is not None and position >= end for position in known):
+                return True
+            return any(has_begun(each) for each in info.child_ids if each in parts)
+
+        return all(is_copied(place, end) for place, end in ends.items())
 
 
 @contextlib.asynccontextmanager
@@ -216,6 +249,39 @@ def _partitioner_of(layout: TopicLayout) -> str:
 
 def _places(parts: Iterable[Segment]) -> list[Place]:
     return [(part.kafka_topic, bucket) for part in parts for bucket in range(part.info.buckets)]
+
+
+def _source_of(layout: TopicLayout) -> Source:
+    names = {number: part.kafka_topic for number, part in layout.segments.items()}
+    return Source(layout.incarnation, names, _places(layout.segments.values()))
+
+
+def _must_be_whole(is_bare: bool, kafka_topic: str) -> None:
+    """Raises CommandRefusedError if nothing has kept the messages since the last run."""
+    if is_bare:
+        raise CommandRefusedError(
+            f"Kafka topic {kafka_topic} has copies, and the subscription flatten-{kafka_topic} was "
+            "deleted since, so that messages may be gone: name an empty Kafka topic"
+        )
+
+
+def _warn_of_retention(flat: FlatTopic) -> None:
+    settings = flat.settings
+    found = [
+        f"{name}={settings[name]}"
+        for name, for_ever in (
+            ("cleanup.policy", "delete"),
+            ("retention.ms", "-1"),
+            ("retention.bytes", "-1"),
+        )
+        if settings.get(name, for_ever) != for_ever
+    ]
+    if found:
+        click.echo(
+            f"anabranch: Kafka deletes copies from {flat.name} by {', '.join(found)}; they have "
+            "the times of their messages",
+            err=True,
+        )
 
 
 def _subscriptions(url: str, topic: str) -> Mapping[str, SubscriptionStats]:

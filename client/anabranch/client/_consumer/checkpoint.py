@@ -8,6 +8,7 @@ and must not be deleted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import math
@@ -18,7 +19,7 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from anabranch.client._consumer.assignment import Fetch, Holding, Loss, Partition, SegmentBucket
-from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.consumer import LEAVE_S_MAX, Membership
 from anabranch.client._consumer.messages import Lost, raise_lost
 from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.stream import OrderedConsumer
@@ -330,6 +331,16 @@ class CheckpointConsumer(OrderedConsumer):
             self._marks_at = math.inf  # until they are told
             self._tasks.spawn(self._tell(group, marks))
         return min(commit_at, self._marks_at)
+
+    async def _close(self) -> None:
+        """Leaves, as every ordered consumer does, and tells Kafka the last marks before."""
+        group, marks = self._reading.offsets, self._marks
+        self._marks = {}
+        if group is not None and marks:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S_MAX):
+                    await self._tell(group, marks)
+        await super()._close()
 
     async def _tell(self, group: Offsets, marks: dict[Partition, int]) -> None:
         """Commits the marks to Kafka. Nothing waits for it.
