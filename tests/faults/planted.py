@@ -23,8 +23,8 @@ from enum import Enum
 from typing import Any, Final
 
 from anabranch.broker.bundle_owners import Routes
-from anabranch.client._consumer.assignment import Holding
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.holding import Holding
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.router import Router
 from anabranch.client._producer.sender import Sender

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from anabranch import client as sdk
-from anabranch.client._consumer.stream import OrderedConsumer
+from anabranch.client._consumer.ordered import OrderedConsumer
 from support.topic_cluster import TopicCluster
 from support.waiting import WAIT_S, until
 

@@ -15,8 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.client import Checkpoint, Client, Message, PositionGoneError, ReadSettings
 from anabranch.client._consumer.assignment import Fetch, SegmentBucket
 from anabranch.client._consumer.data_plane import DataPlane
+from anabranch.client._consumer.ordered import OrderedConsumer
 from anabranch.client._consumer.reads import ReadTrouble
-from anabranch.client._consumer.stream import OrderedConsumer, StreamConsumer
+from anabranch.client._consumer.stream import StreamConsumer
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.quiet import QUIET
 from support.topic_cluster import TopicCluster

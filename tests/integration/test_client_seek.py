@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.client import Client, Message, QueueConsumer, StreamConsumer
-from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
+from anabranch.client._consumer.group_offsets import Answers, GroupOffsets, Position
 from support.topic_cluster import TopicCluster
 from support.waiting import WAIT_S, until
 
@@ -79,7 +79,7 @@ async def test_a_consumer_follows_a_second_seek_that_comes_while_it_asks_for_its
     asking: list[GroupOffsets] = []
     closed = threading.Event()
 
-    async def slow(group: GroupOffsets, places: Iterable[tuple[str, int]]) -> Answers[int]:
+    async def slow(group: GroupOffsets, places: Iterable[tuple[str, int]]) -> Answers[Position]:
         asking.append(group)
         found = await committed(group, places)
         if group is asking[0]:

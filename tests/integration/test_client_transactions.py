@@ -9,7 +9,7 @@ import multiprocessing
 import pytest
 
 from anabranch.client import CheckpointConsumer, Client, QueueConsumer
-from anabranch.client._consumer.stream import OrderedConsumer
+from anabranch.client._consumer.ordered import OrderedConsumer
 from support.commands import run_here
 from support.topic_cluster import TopicCluster
 from support.transactions import COUNT, begin_and_stay, begun, end

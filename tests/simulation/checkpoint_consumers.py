@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch import client as sdk
-from anabranch.client._consumer.assignment import Holding
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.group_offsets import Answers
-from anabranch.client._consumer.stream import OrderedConsumer
+from anabranch.client._consumer.holding import Holding
+from anabranch.client._consumer.ordered import OrderedConsumer
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.errors import AnabranchError
 from simulation.checkpoint_sink import Sink

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
-from anabranch.client._consumer.assignment import Assignment, Holding, SegmentBucket
+from anabranch.client._consumer.assignment import Assignment, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.holding import Holding
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.client._consumer.assignment import Holding
+from anabranch.client._consumer.holding import Holding
 from simulation.scheduler import ViolationError
 
 if TYPE_CHECKING:

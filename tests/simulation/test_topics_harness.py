@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.broker.topics.controllers import worker
 from anabranch.client import TopicLayout
-from anabranch.client._consumer.assignment import Holding, Phase
+from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._producer.partition_writer import PartitionWriter, Step
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.entities.segment import SegmentInfo

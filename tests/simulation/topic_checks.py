@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from anabranch.client._consumer.assignment import Holding, Phase
+from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.core.entities.segment import SegmentInfo, tile
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState

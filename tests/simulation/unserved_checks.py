@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.client._consumer.assignment import Phase
+from anabranch.client._consumer.holding import Phase
 from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.subscription import Subscription
 from anabranch.core.subscriptions.draining import (

@@ -60,17 +60,24 @@ class Filled:
 
     def __init__(self) -> None:
         self.reads: deque[Read] = deque()
+        self.starts: list[int] = []
+        self.stops = 0
 
-    def start(self, fetch: Any, _offset: int) -> None:
+    def start(self, fetch: Any, offset: int) -> None:
         self.number = fetch.number
+        self.starts.append(offset)
+
+    def stop(self, _number: int) -> None:
+        self.stops += 1
 
     def take(self) -> Read | None:
         return self.reads.popleft() if self.reads else None
 
-    def read(self, offsets: Sequence[int]) -> None:
+    def read(self, offsets: Sequence[int], keys: Sequence[bytes | None] | None = None) -> None:
+        """`keys`: one for each, or none at all."""
         messages = [
-            Message(topic=_PLACE[0], partition=_PLACE[1], offset=o, value=b"%d" % o)
-            for o in offsets
+            Message(topic=_PLACE[0], partition=_PLACE[1], offset=o, value=b"%d" % o, key=key)
+            for o, key in zip(offsets, keys or [None] * len(offsets), strict=True)
         ]
         ends = {self.number: offsets[-1] + 1}
         self.reads.append(Read(messages, ends, {_PLACE: self.number}, len(messages)))
@@ -80,12 +87,12 @@ class Filled:
 
 
 @asynccontextmanager
-async def consuming(end: int) -> AsyncIterator[tuple[sdk.StreamConsumer, Filled]]:
+async def consuming(end: int, **settings: Any) -> AsyncIterator[tuple[sdk.StreamConsumer, Filled]]:
     """A consumer of one bucket, sealed at `end`, that is read from its beginning."""
     dag = pb.ScalableTopicDAG(epoch=1, incarnation=1)
     member = lone_member("billing")
     member.watch._layout = sdk.TopicLayout.from_proto("public/default/orders", dag)
-    consumer = sdk.StreamConsumer(member, sdk.ConsumerSettings())
+    consumer = sdk.StreamConsumer(member, sdk.ConsumerSettings(**settings))
     core = consumer._core
     order = core.begin_subscribe(consumer._now())
     granted = Assignment(1, 1, 1, "g", 1_000.0, (AssignedSegment(0, "k", (0,), (end,)),))

@@ -4,7 +4,10 @@ from anabranch.access import Credentials, Tls, Token
 from anabranch.client._client import Client
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client._consumer.messages import Batch, Message
+from anabranch.client._consumer.run import BlockedKey
+from anabranch.client._consumer.run_settings import Handler, RunOptions, RunSettings
 from anabranch.client._consumer.stream import StreamConsumer
+from anabranch.client._consumer.work import Work
 from anabranch.client._errors import (
     AuthenticationError,
     BucketLostError,
@@ -21,6 +24,7 @@ from anabranch.client._errors import (
     EncryptionError,
     ForbiddenError,
     ForkedError,
+    HandlerError,
     KafkaReadError,
     MessageTooLargeError,
     NodesUnreachableError,
@@ -55,11 +59,15 @@ from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.topic_list import ListChange, TopicSelection
 from anabranch.client._topics.watch import LayoutWatch
+from anabranch.client._work.retry import Again, Backoff, Reject, Retry
 
 __all__ = [
+    "Again",
     "AuthenticationError",
+    "Backoff",
     "Batch",
     "BatchStats",
+    "BlockedKey",
     "BucketLostError",
     "BufferFullError",
     "Checkpoint",
@@ -84,6 +92,8 @@ __all__ = [
     "EncryptionError",
     "ForbiddenError",
     "ForkedError",
+    "Handler",
+    "HandlerError",
     "KafkaReadError",
     "LayoutWatch",
     "ListChange",
@@ -103,6 +113,10 @@ __all__ = [
     "QueueSettings",
     "ReadSettings",
     "RefusedByNodeError",
+    "Reject",
+    "Retry",
+    "RunOptions",
+    "RunSettings",
     "Segment",
     "SegmentMissingError",
     "SerializationError",
@@ -118,5 +132,6 @@ __all__ = [
     "TopicNotFoundError",
     "TopicSelection",
     "UnknownOutcomeError",
+    "Work",
     "WrongLoopError",
 ]

@@ -121,6 +121,12 @@ class DecryptionError(DeserializationError):
     """A consumer's `decrypt` failed, or did not return bytes. The message can be acknowledged."""
 
 
+class HandlerError(ClientError):
+    """The handler of `run` failed for the last time, and its consumer was to stop then. The cause
+    is attached.
+    """
+
+
 class BucketLostError(ClientError):
     """The consumer lost the bucket of an acknowledged message before. The message of the error
     names the bucket and the reason.

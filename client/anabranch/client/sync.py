@@ -28,7 +28,7 @@ from anabranch.client._consumer import checkpoint as checkpoints
 from anabranch.client._consumer import stream
 from anabranch.client._consumer.consumer import Consumer
 from anabranch.client._consumer.messages import Message
-from anabranch.client._consumer.stream import OrderedConsumer
+from anabranch.client._consumer.ordered import OrderedConsumer
 from anabranch.client._errors import ClosedError
 from anabranch.client._face import Face, LoopThread, calls, makes, waits
 from anabranch.client._many import consumer as many
@@ -172,6 +172,9 @@ class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
     acknowledge = calls(stream.StreamConsumer.acknowledge)
     acknowledge_all = calls(stream.StreamConsumer.acknowledge_all)
     flush = waits(stream.StreamConsumer.flush)
+    run = waits(stream.StreamConsumer.run)
+    stop = waits(stream.StreamConsumer.stop)
+    blocked = calls(stream.StreamConsumer.blocked)
 
 
 class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):

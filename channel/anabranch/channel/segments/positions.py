@@ -27,7 +27,7 @@ from anabranch.channel.kafka.deadline import Deadline, asking_anew
 from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.offsets import PartitionOffsets, Place
 from anabranch.channel.segments.transactions import StableEnds
-from anabranch.core.subscriptions.known_positions import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition, parts_of
 
 _AT_ONCE: Final = 2_000  # partitions of one request
 _NOT_THERE: Final = KafkaError.OFFSET_OUT_OF_RANGE
@@ -110,7 +110,8 @@ class GroupPositions:
                 given = [TopicPartition(*place) for place in some]
                 for each in self._answered(deadline, doing, consumer.committed, given):
                     if each.offset >= 0:
-                        told = CommittedPosition(each.offset, each.metadata or "")
+                        mark, _ = parts_of(each.metadata or "")
+                        told = CommittedPosition(each.offset, mark)
                         found[each.topic, each.partition] = told
             return found
         finally:

@@ -84,7 +84,7 @@ class Origin(NamedTuple):
         return self.offset >= at[self.bucket]
 
 
-class Source(NamedTuple):
+class FlatSource(NamedTuple):
     """What is copied: a scalable topic, and the Kafka topic of each of its segments."""
 
     incarnation: int
@@ -113,7 +113,7 @@ class FlatTopic:
         self._refresh_at = 0.0
         self._open = ExitStack()
 
-    def open(self, source: Source) -> bool:
+    def open(self, source: FlatSource) -> bool:
         """Takes over from former runs. Returns False if nothing was copied yet.
 
         Raises KafkaRefusedError for a topic that is not there, that has other messages, or that
@@ -238,7 +238,7 @@ class FlatTopic:
             f"would be {self._how!r}: keys would lose their order. Name an empty one"
         )
 
-    def _recovered(self, source: Source) -> dict[Place, int]:
+    def _recovered(self, source: FlatSource) -> dict[Place, int]:
         """Returns how far the copies in the topic go, by their own words.
 
         Raises KafkaRefusedError for a message that is none.

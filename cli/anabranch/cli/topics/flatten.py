@@ -22,7 +22,7 @@ from anabranch.cli.shared.api import CommandRefusedError, connect
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.topics.flat_groups import begin_groups
-from anabranch.cli.topics.flat_topic import FlatTopic, Place, Source
+from anabranch.cli.topics.flat_topic import FlatSource, FlatTopic, Place
 from anabranch.cli.topics.sdk import client_options, kafka_of, open_client
 from anabranch.cli.topics.words import count_of, full_of
 from anabranch.client import (
@@ -251,9 +251,9 @@ def _places(parts: Iterable[Segment]) -> list[Place]:
     return [(part.kafka_topic, bucket) for part in parts for bucket in range(part.info.buckets)]
 
 
-def _source_of(layout: TopicLayout) -> Source:
+def _source_of(layout: TopicLayout) -> FlatSource:
     names = {number: part.kafka_topic for number, part in layout.segments.items()}
-    return Source(layout.incarnation, names, _places(layout.segments.values()))
+    return FlatSource(layout.incarnation, names, _places(layout.segments.values()))
 
 
 def _must_be_whole(is_bare: bool, kafka_topic: str) -> None:

@@ -18,11 +18,13 @@ from typing import Any, Final, Self
 import msgspec
 from confluent_kafka import KafkaException
 
-from anabranch.client._consumer.assignment import Fetch, Holding, Loss, Partition, SegmentBucket
+from anabranch.client._consumer.assignment import Fetch, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import LEAVE_S_MAX, Membership
+from anabranch.client._consumer.group_offsets import Position
+from anabranch.client._consumer.holding import Holding, Loss
 from anabranch.client._consumer.messages import Lost, raise_lost
+from anabranch.client._consumer.ordered import OrderedConsumer
 from anabranch.client._consumer.resources import Offsets
-from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClientError, PositionGoneError
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
@@ -349,7 +351,8 @@ class CheckpointConsumer(OrderedConsumer):
         pause_s = self._settings.commit_interval_s
         untold = marks
         try:
-            told, refused = await group.commit(marks, self._core.commits_until())
+            positions = {place: Position(at) for place, at in marks.items()}
+            told, refused = await group.commit(positions, self._core.commits_until())
             self._reading.refused(refused, "to commit")
             untold = {place: at for place, at in marks.items() if place not in told}
         except Exception as error:

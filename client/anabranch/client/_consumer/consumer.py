@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 import msgspec
 
 from anabranch.client._aio import MessageT, Receiving, Tasks
-from anabranch.client._consumer.assignment import Loss
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.holding import Loss
 from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._consumer.session import ConsumerSession, Identity
 from anabranch.client._errors import ClosedError, TopicNotFoundError

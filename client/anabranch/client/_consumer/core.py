@@ -38,13 +38,10 @@ from anabranch.client._consumer.assignment import (
     Assignment,
     AssignmentReport,
     Fetch,
-    Holding,
-    Loss,
-    Phase,
     SegmentBucket,
     SubscribeOrder,
-    committed_of,
 )
+from anabranch.client._consumer.holding import Holding, Loss, Phase, committed_of
 
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
 # No commit begins near the end of a session: the rest of it, and the time until the controller
@@ -232,6 +229,19 @@ class ConsumerCore:
         self._release_if_settled(holding, now)
         return True
 
+    def finish(self, holding: Holding, start: int, offset: int, now: float) -> None:
+        """Notes that a message is done, of a bucket whose messages are done in any order."""
+        self._lapse_if_due(now)
+        holding.finish(start, offset)
+        self._release_if_settled(holding, now)
+
+    def give_up_work(self, holding: Holding, offset: int, now: float) -> None:
+        """Notes that a message is worked on no more, and is not done."""
+        self._lapse_if_due(now)
+        if holding.gaps is not None:
+            holding.gaps.give_up(offset)
+        self._release_if_settled(holding, now)
+
     def take_losses(self) -> list[Holding]:
         """Returns the buckets that were taken away with unacknowledged messages, each once."""
         found, self._losses = self._losses, {}
@@ -373,6 +383,8 @@ class ConsumerCore:
 
     def _serve(self, holding: Holding, otherwise: int) -> None:
         number, start = next(self._numbers), holding.delivered
+        if holding.gaps is not None:
+            start = holding.gaps.rewind()
         holding.serve(Fetch(number, holding.place, holding.kafka_topic, start, otherwise))
         self._fetches[number] = holding
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -32,12 +32,21 @@ from confluent_kafka import (
 
 from anabranch.client._consumer.assignment import Partition
 from anabranch.client._kafka_options import CONSUMER, made
+from anabranch.core.subscriptions.known_positions import parts_of
 from anabranch.wire import clock
 
 _T = TypeVar("_T")
 
 _ASK_S_MAX: Final = 3.0
+_REQUEST_BYTES_MAX: Final = 400_000  # of maps; Kafka's own topic takes batches of 1 MB
 _PATIENCE: Final = 0.15  # with the coordinator, and with an answer, in session times
+
+
+class Position(NamedTuple):
+    """A position to commit, or a committed one; `map`: of what is done above it (`gaps`)."""
+
+    offset: int
+    map: str = ""
 
 
 class Answers(NamedTuple, Generic[_T]):
@@ -80,8 +89,8 @@ class GroupOffsets:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "anabranch-offsets")
 
-    async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
-        """Returns the group's committed offsets of this mark. Raises KafkaException."""
+    async def committed(self, partitions: Iterable[Partition]) -> Answers[Position]:
+        """Returns the group's committed positions of this mark. Raises KafkaException."""
         asked = [TopicPartition(*partition) for partition in partitions]
         told = await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX))
         return known_of(told, self._mark)
@@ -104,14 +113,14 @@ class GroupOffsets:
         told = await self._ask(lambda: self._client.offsets_for_times(asked, timeout=_ASK_S_MAX))
         return answers_of(told)
 
-    async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]:
-        """Commits the offsets. A commit that could not begin before `until` is neither found nor
+    async def commit(self, positions: Mapping[Partition, Position], until: float) -> Answers[int]:
+        """Commits the positions. A commit that could not begin before `until` is neither found nor
         refused.
 
         Raises KafkaException after which some of them may be committed.
         """
 
-        async def commit(some: Mapping[Partition, int]) -> Answers[int]:
+        async def commit(some: Mapping[Partition, Position]) -> Answers[int]:
             given = marked(some, self._mark)
             return await self._ask(lambda: commit_now(given))
 
@@ -120,7 +129,7 @@ class GroupOffsets:
                 return Answers({}, {})
             return answers_of(self._client.commit(offsets=given, asynchronous=False) or ())
 
-        return await committed_apart(offsets, commit)
+        return await committed_apart(positions, commit)
 
     def close(self) -> None:
         """Waits for questions that are under way."""
@@ -167,21 +176,55 @@ def answers_of(told: Iterable[TopicPartition]) -> Answers[int]:
     return answers
 
 
-def known_of(told: Iterable[TopicPartition], mark: str) -> Answers[int]:
+def known_of(told: Iterable[TopicPartition], mark: str) -> Answers[Position]:
     """Sorts Kafka's answers, without partitions that have no commit with that mark."""
-    told = list(told)
-    believed = [each for each in told if each.error is not None or each.metadata == mark]
-    return answers_of(believed)
+    answers: Answers[Position] = Answers({}, {})
+    for each in told:
+        theirs, text = parts_of(each.metadata or "")
+        if each.error is not None:
+            answers.refused[each.topic, each.partition] = each.error
+        elif theirs == mark:
+            answers.found[each.topic, each.partition] = Position(each.offset, text)
+    return answers
 
 
-def marked(offsets: Mapping[Partition, int], mark: str) -> list[TopicPartition]:
-    """Returns the offsets in librdkafka's form, each with the mark."""
-    return [TopicPartition(*place, at, metadata=mark) for place, at in offsets.items()]
+def marked(positions: Mapping[Partition, Position], mark: str) -> list[TopicPartition]:
+    """Returns the positions in librdkafka's form, each with the mark, and its map behind that."""
+    return [
+        TopicPartition(*place, at, metadata=f"{mark} {text}" if text else mark)
+        for place, (at, text) in positions.items()
+    ]
+
+
+def portions(positions: Mapping[Partition, Position]) -> Iterator[dict[Partition, Position]]:
+    """Divides what is too much for one request: Kafka appends each as one batch of its own."""
+    part: dict[Partition, Position] = {}
+    size = 0
+    for place, position in positions.items():
+        if part and size + len(position.map) > _REQUEST_BYTES_MAX:
+            yield part
+            part, size = {}, 0
+        part[place] = position
+        size += len(position.map)
+    yield part
 
 
 async def committed_apart(
-    offsets: Mapping[Partition, int],
-    commit: Callable[[Mapping[Partition, int]], Awaitable[Answers[int]]],
+    positions: Mapping[Partition, Position],
+    commit: Callable[[Mapping[Partition, Position]], Awaitable[Answers[int]]],
+) -> Answers[int]:
+    """Commits in as few requests as Kafka takes."""
+    answers: Answers[int] = Answers({}, {})
+    for part in portions(positions):
+        found, refused = await _committed_apart(part, commit)
+        answers.found.update(found)
+        answers.refused.update(refused)
+    return answers
+
+
+async def _committed_apart(
+    offsets: Mapping[Partition, Position],
+    commit: Callable[[Mapping[Partition, Position]], Awaitable[Answers[int]]],
 ) -> Answers[int]:
     """Commits all together, or each topic by itself if Kafka lacks the topic of one.
 
@@ -194,14 +237,14 @@ async def committed_apart(
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
         refused = dict.fromkeys(offsets, error.args[0])
-    topics: dict[str, dict[Partition, int]] = {}
+    topics: dict[str, dict[Partition, Position]] = {}
     for place, offset in offsets.items():
         topics.setdefault(place[0], {})[place] = offset
     if len(topics) == 1:
         return Answers({}, refused)
     answers: Answers[int] = Answers({}, {})
     for some in topics.values():
-        found, refused = await committed_apart(some, commit)
+        found, refused = await _committed_apart(some, commit)
         answers.found.update(found)
         answers.refused.update(refused)
     return answers

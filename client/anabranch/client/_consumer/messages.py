@@ -18,7 +18,8 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from anabranch.client._consumer.assignment import Holding, Loss, Partition, SegmentBucket
+from anabranch.client._consumer.assignment import Partition, SegmentBucket
+from anabranch.client._consumer.holding import Holding, Loss
 from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import BucketLostError, DecryptionError, DeserializationError
 from anabranch.client._settings import Deserializer, ReceivingSettings

@@ -14,15 +14,10 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
 
-from anabranch.client._consumer.assignment import (
-    Fetch,
-    Holding,
-    Partition,
-    SegmentBucket,
-    group_properties,
-)
+from anabranch.client._consumer.assignment import Fetch, Partition, SegmentBucket, group_properties
 from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
+from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Message, Source
 from anabranch.client._consumer.reads import ReadTrouble, partition_of
 from anabranch.client._errors import DeadlineError

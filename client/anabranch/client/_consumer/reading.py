@@ -12,8 +12,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from anabranch.client._aio import Tasks
-from anabranch.client._consumer.assignment import Fetch, Holding, Partition
+from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Batch, Source
 from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of
 from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.core import KEEP_ALIVES
 from anabranch.client._consumer.data_plane import DataPlane
-from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
+from anabranch.client._consumer.group_offsets import Answers, GroupOffsets, Position
 from anabranch.client._consumer.reads import Read, ReadTrouble
 from anabranch.client._settings import ReadSettings
 
@@ -26,9 +26,11 @@ class Plane(Protocol):
 class Offsets(Protocol):
     """The interface to a group's offsets. `GroupOffsets` describes it."""
 
-    async def committed(self, partitions: Iterable[Partition]) -> Answers[int]: ...
+    async def committed(self, partitions: Iterable[Partition]) -> Answers[Position]: ...
     async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]: ...
-    async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]: ...
+    async def commit(
+        self, positions: Mapping[Partition, Position], until: float
+    ) -> Answers[int]: ...
     def close(self) -> None: ...
 
 

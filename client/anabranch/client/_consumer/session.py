@@ -22,8 +22,9 @@ from typing import Final
 import msgspec
 
 from anabranch.client._aio import rest
-from anabranch.client._consumer.assignment import Loss, assignment_of, by_segment, policy_form
+from anabranch.client._consumer.assignment import assignment_of, by_segment, policy_form
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.holding import Loss
 from anabranch.client._errors import (
     AuthenticationError,
     ClientError,

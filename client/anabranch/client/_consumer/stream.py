@@ -1,333 +1,28 @@
-"""`StreamConsumer`, with positions in Kafka, and `OrderedConsumer`, the base of ordered consumers.
-
-One task drives. It compares the state of `ConsumerCore` with the reads and commits, and acts on the
-difference, after every event and at every change by time alone. The application takes batches on
-the same event loop. Each taking, acknowledgement and commit asks the core at that very moment.
-"""
+"""`StreamConsumer`: ordered, with positions in a Kafka group."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import math
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
-from typing import Final, Self
+from collections.abc import Iterator
+from typing import Final, Unpack
 
-from confluent_kafka import KafkaException
-
-from anabranch.client._consumer.assignment import Fetch, Holding, Loss
-from anabranch.client._consumer.consumer import LEAVE_S_MAX, Consumer, Membership
-from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.messages import (
-    Batch,
-    Lost,
-    Message,
-    parts_of,
-    raise_lost,
-    while_held,
-)
-from anabranch.client._consumer.reading import Reading
+from anabranch.client._consumer.assignment import Fetch, Partition
+from anabranch.client._consumer.gaps import read, written
+from anabranch.client._consumer.group_offsets import Position
+from anabranch.client._consumer.handler_threads import HandlerThreads
+from anabranch.client._consumer.holding import Holding
+from anabranch.client._consumer.messages import Batch, Lost, Message, parts_of, raise_lost
+from anabranch.client._consumer.ordered import RETRY_S, OrderedConsumer
 from anabranch.client._consumer.resources import Offsets
-from anabranch.client._consumer.session import warn_if_blocked
-from anabranch.client._errors import DeadlineError, SessionLapsedError
-from anabranch.client._settings import ConsumerSettings
-from anabranch.client._topics.layout import TopicLayout
+from anabranch.client._consumer.run import BlockedKey, Run
+from anabranch.client._consumer.run_settings import Handler, RunOptions, RunSettings, is_async
+from anabranch.client._errors import ClosedError, DeadlineError, SessionLapsedError
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
-_RETRY_S: Final = 0.2
-_MESSAGES_MAX: Final = 1_000  # at 3 ms each the session is in no danger
-# The loop has its turn after so many messages at the latest: a backlog that is taken without a
-# pause would keep the session and the commits waiting.
-_TURN: Final = 200
-
-
-class OrderedConsumer(Consumer[Message]):
-    """One consumer of an ordered subscription, on one event loop. `Client` makes it.
-
-    Use it as an asynchronous context manager, or call `close`.
-    """
-
-    _skips_gone: bool
-
-    def __init__(self, membership: Membership, settings: ConsumerSettings) -> None:
-        resources = membership.resources
-        core = ConsumerCore(settings.settle_s, resources.numbers(), resources.keep_alives)
-        super().__init__(membership, core, settings.start_ms)
-        self._settings = settings
-        self._look_s = resources.look_s
-        self._reading = Reading(
-            self._core,
-            self._positions,
-            settings,
-            self._watch,
-            self._kafka,
-            self._tasks,
-            resources,
-            self._readable.set,
-            self._changed,
-            is_held=lambda holding: self._core.is_held(holding, self._now()),
-            skips_gone=self._skips_gone,
-            subscription=self.subscription,
-        )
-        self._commit_at = 0.0
-        self._commits_rest = False  # True: no look if one is due until something is there
-        self._commit_again_at = self._now() + settings.commit_again_s
-        self._current: Batch | None = None  # taken and not given out whole
-        self._given = 0  # the part of it that was given out
-
-    # For the application.
-
-    async def start(self) -> Self:
-        """Subscribes. Raises the errors of `ConsumerSession.start`, such as ConsumerBusyError."""
-        await self._subscribe(self._settings.subscribe_timeout_s)
-        self._tasks.spawn(self._drive())
-        self._watch.listeners.append(self._layout_changed)
-        return self
-
-    async def receive(self, timeout_s: float | None = None) -> Message:
-        """Returns the next message. Raises DeadlineError, ClosedError, or its own failure."""
-        while True:
-            if self._given % _TURN == 0:
-                await asyncio.sleep(0)
-            batch = await self._batch(timeout_s)
-            if self._given >= len(batch):
-                continue  # an empty one
-            # No waiting from here on: several may be receiving at once.
-            message = batch[self._given]
-            self._given += 1
-            holding = self._core.may_deliver(message.source.number, self._now())
-            if holding is not None:
-                holding.deliver(message.offset + 1)
-                return message
-
-    async def receive_many(
-        self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
-    ) -> Batch:
-        """Returns the messages that are there, at least one. Raises the errors of `receive`."""
-        if messages_max < 1:
-            raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")
-        while True:
-            batch = await self._batch(timeout_s)
-            given = self._deliver(batch, messages_max)
-            if given:
-                return given
-
-    def poll(self, messages_max: int) -> Batch | None:
-        """Returns the messages that are there, or None. Raises the errors of `receive`."""
-        while (batch := self._taken()) is not None:
-            given = self._deliver(batch, messages_max)
-            if given:
-                return given
-        return None
-
-    def _deliver(self, batch: Batch, messages_max: int) -> Batch:
-        """Returns the next messages of the current batch that may still be delivered."""
-        if self._given or len(batch) > messages_max:
-            batch = batch[self._given : self._given + messages_max]
-        self._given += len(batch)
-        now = self._now()
-        held = {n: self._core.may_deliver(n, now) for n in batch.ends}
-        if None in held.values():
-            batch = batch.only({n for n, holding in held.items() if holding is not None})
-        for number, end in batch.ends.items():
-            holding = held[number]
-            if holding is not None:
-                holding.deliver(end)
-        return batch
-
-    def while_held(self, received: Message | Batch) -> AbstractAsyncContextManager[None]:
-        """Returns a context for `async with`, whose body is cancelled if a bucket of `received` is
-        taken away.
-
-        That happens before another consumer can have the bucket. It raises BucketLostError in place
-        of the cancellation.
-        """
-        self._home.check()
-        return while_held(received)
-
-    def take_lost(self) -> list[Lost]:
-        """Returns the buckets that were taken away with unacknowledged messages, each once."""
-        return [Lost.of(self.topic, holding) for holding in self._core.take_losses()]
-
-    @property
-    def in_flight(self) -> bool:
-        """True if a received message can be acknowledged and is not."""
-        return any(h.is_held and h.in_flight for h in self._core.holdings.values())
-
-    @property
-    def buckets(self) -> list[tuple[int, int]]:
-        """Segment ids with bucket numbers of everything that it serves, sorted."""
-        return sorted(h.place for h in list(self._core.fetches.values()))  # maybe on another thread
-
-    async def _close(self) -> None:
-        """Commits all acknowledgements and leaves. Another consumer gets the share at once.
-
-        Raises DeadlineError if Kafka took not all commits. Then the share stays this consumer's
-        until its session is over, and uncommitted messages are delivered again.
-        """
-        self._core.close(self._now())
-        self._changed()
-        self._stop_listening()
-        try:
-            left = await self._settle_and_leave()
-        finally:
-            self._session.stop()  # if the wait was cancelled
-            await self._tasks.cancel()
-            await self._reading.close()
-            await self._watch.close()
-            self._core.give_up(Loss.CLOSED)
-        if not left and self._failure is None:
-            raise DeadlineError(
-                f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
-                f"{LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
-                f"{self._reading.trouble.last}"
-            )
-
-    async def _settle_and_leave(self) -> bool:
-        """Returns True if everything that was acknowledged is committed."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_S_MAX):
-                while not self._core.holds_nothing and self._failure is None:
-                    self._readable.clear()
-                    await self._readable.wait()
-        left = self._core.holds_nothing
-        if not left:
-            self._session.stop()  # a commit may be under way yet: nobody is to start before it
-        await self._leave()
-        return left
-
-    # The differences between kinds of consumers.
-
-    @abstractmethod
-    async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
-        """Returns the offsets to start at, by fetch number. May raise KafkaException."""
-
-    @abstractmethod
-    async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
-        """Commits, and tells the core. May raise KafkaException."""
-
-    # Acknowledging.
-
-    def note_acknowledged(self, ends: Iterable[tuple[Holding, int]]) -> list[Lost]:
-        """Notes that everything below these ends is done with. Returns the lost buckets."""
-        now = self._now()
-        lost = []
-        for holding, end in ends:
-            if not self._core.acknowledge(holding, end, now):
-                lost.append(Lost.of(self.topic, holding))
-            if self._is_committing:
-                continue
-            if self._commits_rest or self._core.commit_urgent(now, (holding,)):
-                self._commits_rest = False
-                self._poke.set()
-        return lost
-
-    # Taking.
-
-    async def _batch(self, timeout_s: float | None) -> Batch:
-        """Returns the current batch, part of which is not given out yet."""
-        if asyncio._get_running_loop() is not self._home.loop:
-            self._home.check()
-        if self._current is not None and self._given < len(self._current):
-            return self._current
-        await asyncio.sleep(0)  # once: after a wait, it would only delay what has come
-        batch = self._taken()  # also when there is no time to wait
-        try:
-            async with asyncio.timeout(None if batch is not None else timeout_s):
-                while batch is None:
-                    await self._readable.wait()
-                    batch = self._taken()
-        except TimeoutError:
-            raise DeadlineError(
-                f"no message of {self.topic} came in {timeout_s:g} s{self._reading.trouble.last}"
-            ) from None
-        return batch
-
-    def _taken(self) -> Batch | None:
-        """Returns the current batch or else the next one. Raises the errors of `receive`."""
-        if self._current is None or self._given >= len(self._current):
-            self._check()
-            self._readable.clear()
-            batch = self._reading.take()
-            if batch is None:
-                return None
-            self._current, self._given = batch, 0
-        return self._current
-
-    @property
-    def _read_failure(self) -> BaseException | None:
-        return self._reading.trouble.failure
-
-    # Driving.
-
-    def _layout_changed(self, layout: TopicLayout) -> None:
-        self._reading.warm(layout)
-        if layout.deleted:
-            self._changed()
-
-    async def _drive(self) -> None:
-        lapses = 0
-        while True:
-            self._poke.clear()
-            now = self._now()
-            if self._reading.trouble.failure is not None:
-                raise self._reading.trouble.failure
-            self._core.tick(now)
-            if self._core.lapses > lapses:  # another caller of the core may have found it
-                lapses = self._core.lapses
-                self._logger.warning("consumer.session_lapsed")
-                self._readable.set()
-            self._reading.reconcile(now)
-            commit_at = self._commit_if_due(now)
-            if self._core.report_due(now) or self._core.needs_subscribe:
-                self._session.poke()
-            if self._is_closing:
-                self._readable.set()
-            now = self._now()
-            wake_at = min(self._core.wake_at(), commit_at, self._reading.look_at(now))
-            pause_s = min(max(wake_at - now, 0.001), self._look_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if math.isinf(pause_s) else pause_s):
-                    await self._poke.wait()
-            assignment = self._core.assignment
-            if assignment is not None and not math.isinf(self._look_s):  # else somebody else looks
-                late_s = self._now() - now - pause_s
-                warn_if_blocked(self._logger, late_s, assignment.session_timeout_s)
-
-    def _commit_if_due(self, now: float) -> float:
-        """Begins a commit if one is due. Returns the time of the next one, if it is known."""
-        group = self._reading.offsets
-        if self._is_committing or group is None:
-            return math.inf  # its end, or an assignment, wakes us
-        if now < self._commit_at and not self._core.commit_urgent(now):
-            return self._commit_at
-        if now >= self._commit_again_at:
-            self._commit_again_at = now + self._settings.commit_again_s
-            self._core.commit_again()
-        offsets = self._core.commits(now)
-        self._commits_rest = not offsets
-        if offsets:
-            self._commit_at = now + self._settings.commit_interval_s
-            self._is_committing = True
-            self._tasks.spawn(self._commit_now(group, offsets))
-        return self._commit_again_at
-
-    async def _commit_now(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
-        try:
-            await self._commit(group, offsets)
-        except Exception as error:
-            if group is not self._reading.offsets:
-                return  # it was left, and its client is closed
-            if not isinstance(error, KafkaException):
-                raise
-            self._reading.trouble.note(error.args[0], "to commit")
-            await asyncio.sleep(_RETRY_S)
-        finally:
-            self._is_committing = False
-            self._changed()
+_MAP_BYTES_PER_S: Final = 256 * 1024  # of maps that a consumer commits, unless somebody waits
 
 
 class StreamConsumer(OrderedConsumer):
@@ -343,6 +38,7 @@ class StreamConsumer(OrderedConsumer):
 
     _kind = ScalableConsumerType.STREAM
     _skips_gone = True
+    _run: Run | None = None
 
     def acknowledge(self, received: Message | Batch) -> None:
         """Notes that everything up to this message or batch has been processed.
@@ -365,6 +61,87 @@ class StreamConsumer(OrderedConsumer):
     def note_all_acknowledged(self) -> list[Lost]:
         """Notes that all received messages are done with. Returns the lost buckets, each once."""
         return [*self.note_acknowledged(list(self._delivered())), *self.take_lost()]
+
+    async def run(self, handler: Handler, **options: Unpack[RunOptions]) -> None:
+        """Works on messages side by side, the messages of each key one after the other.
+
+        `handler(message, work)` is an async function, or a plain one, which then runs on threads.
+        When it returns, the message is acknowledged. When it raises, the key waits for the next
+        attempt, and other keys go on (`Retry`). `RunSettings` has the options. Returns once the
+        consumer is closed, or `stop` is called.
+
+        Raises InvalidInputError, also after `receive`; HandlerError if a failure is to stop it; and
+        the error of a consumer that has failed.
+        """
+        self._home.check()
+        settings = RunSettings(**options)
+        settings.check(handler, self._settings.settle_s)
+        if self._run is not None or self._current is not None or self.in_flight:
+            raise InvalidInputError(
+                f"consumer {self.consumer_name} of {self.topic} has received messages, or runs "
+                "already: one either receives or runs, once"
+            )
+        threads = None if is_async(handler) else HandlerThreads(handler, settings.concurrency)
+        self._run = run = Run(
+            self._core,
+            self._reading,
+            threads or handler,
+            settings,
+            self._now,
+            self._note_done,
+            self._readable,
+            self._logger,
+        )
+        try:
+            with contextlib.suppress(ClosedError):
+                await run.drive(self._check)
+        finally:
+            if threads is not None:
+                threads.close()
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        """Ends `run`: starts nothing more, waits for what runs, then closes the consumer.
+
+        After `drain_s` seconds (`settle_timeout_s` unless given) it cancels what still runs.
+        """
+        self._home.check()
+        run = self._run
+        if run is not None:
+            limit_s = self._settings.settle_s if drain_s is None else drain_s
+            await run.drain(None if math.isinf(limit_s) else limit_s)
+        await self.close()
+
+    def blocked(self) -> list[BlockedKey]:
+        """The messages that have failed in `run`, and for which their keys wait."""
+        return [] if self._run is None else list(self._run.blocked())
+
+    async def _batch(self, timeout_s: float | None) -> Batch:
+        self._must_not_run()
+        return await super()._batch(timeout_s)
+
+    def poll(self, messages_max: int) -> Batch | None:
+        self._must_not_run()
+        return super().poll(messages_max)
+
+    def _must_not_run(self) -> None:
+        if self._run is not None:
+            raise InvalidInputError(
+                f"consumer {self.consumer_name} of {self.topic} gives its messages to the handler "
+                "of run: make another consumer to receive"
+            )
+
+    def _note_done(self, holding: Holding) -> None:
+        if self._core.commit_urgent(self._now(), (holding,)) or not holding.is_held:
+            self._poke.set()
+        elif self._commits_rest and not self._is_committing:
+            self._commits_rest = False
+            self._poke.set()
+
+    async def _close(self) -> None:
+        """Leaves, as every ordered consumer does. What runs is cancelled before."""
+        if self._run is not None:
+            await self._run.cancel()
+        await super()._close()
 
     async def flush(self, timeout_s: float = 10.0) -> None:
         """Returns once all acknowledgements are committed.
@@ -400,7 +177,7 @@ class StreamConsumer(OrderedConsumer):
     async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
         found = {fetch.partition: fetch.otherwise for fetch in fetches}
         committed, unknown = await group.committed(found)
-        found |= committed
+        found |= {place: each.offset for place, each in committed.items()}
         for fetch in fetches:
             holding = self._core.fetches.get(fetch.number)
             if holding is not None and fetch.partition not in committed:
@@ -409,6 +186,7 @@ class StreamConsumer(OrderedConsumer):
         ranges, lost = await group.ranges(begun)
         self._reading.refused(unknown | lost, "to find out where to read")
         for partition, (first, end) in ranges.items():
+            self._note_map(fetches, partition, committed.get(partition), end)
             if not first <= found[partition] <= end:
                 # Retention has removed it, or Kafka has lost it. All that is left is read, and
                 # nothing passed over.
@@ -427,12 +205,44 @@ class StreamConsumer(OrderedConsumer):
             if fetch.partition not in unknown | lost
         }
 
+    def _note_map(
+        self, fetches: list[Fetch], partition: Partition, told: Position | None, end: int
+    ) -> None:
+        """Notes what is done above a bucket's position, for whoever works on it in any order."""
+        assignment = self._core.assignment
+        if told is None or not told.map or assignment is None:
+            return
+        runs = read(told.map, assignment.group_id, partition, told.offset, end)
+        if runs is None:
+            self._logger.warning(
+                "consumer.map_refused",
+                kafka_topic=partition[0],
+                bucket=partition[1],
+                position=told.offset,
+            )
+            return
+        for fetch in fetches:
+            holding = self._core.fetches.get(fetch.number)
+            if holding is not None and fetch.partition == partition:
+                holding.done_above = told.offset, runs
+
+    def _position_of(self, holding: Holding, end: int) -> Position:
+        """Returns the position to commit now. A map belongs to the watermark of that moment."""
+        assignment, gaps = self._core.assignment, holding.gaps
+        if gaps is None or assignment is None:
+            return Position(end)
+        gaps.saving = gaps.version
+        return Position(gaps.watermark, written(gaps, assignment.group_id, holding.partition))
+
     async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
-        wanted = {holding.partition: end for holding, end in offsets}
+        wanted = {holding.partition: self._position_of(holding, end) for holding, end in offsets}
+        map_bytes = sum(len(each.map) for each in wanted.values())
+        self._commit_at = max(self._commit_at, self._now() + map_bytes / _MAP_BYTES_PER_S)
         committed, refused = await group.commit(wanted, self._core.commits_until())
         self._reading.refused(refused, "to commit")
         now = self._now()
-        for holding, end in offsets:
+        for holding, _ in offsets:
+            end = wanted[holding.partition].offset
             # Nothing of a topic that is gone is ever delivered again.
             gone = holding.partition in refused and self._reading.trouble.is_gone(
                 holding.kafka_topic
@@ -442,4 +252,4 @@ class StreamConsumer(OrderedConsumer):
             if gone or holding.partition in committed:
                 self._core.on_committed(holding, end, now)
         if refused:
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(RETRY_S)

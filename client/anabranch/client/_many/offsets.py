@@ -42,6 +42,7 @@ from confluent_kafka.admin import AdminClient
 from anabranch.client._consumer.assignment import Partition
 from anabranch.client._consumer.group_offsets import (
     Answers,
+    Position,
     answers_of,
     committed_apart,
     known_of,
@@ -177,8 +178,8 @@ class SharedOffsets:
         self._patience_s = 2 * patience_s(session_s)  # with the coordinator and the answer, in all
         self._now = now
 
-    async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
-        """Returns the group's committed offsets, as `GroupOffsets.committed` does."""
+    async def committed(self, partitions: Iterable[Partition]) -> Answers[Position]:
+        """Returns the group's committed positions, as `GroupOffsets.committed` does."""
         asked = [TopicPartition(*place) for place in partitions]
 
         def ask() -> list[TopicPartition]:
@@ -195,13 +196,13 @@ class SharedOffsets:
         asked = list(partitions)
         return await self._client.ranges(asked, self._kafka) if asked else Answers({}, {})
 
-    async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]:
-        """Commits the offsets, as `GroupOffsets.commit` does."""
-        return await committed_apart(offsets, functools.partial(self._commit, until))
+    async def commit(self, positions: Mapping[Partition, Position], until: float) -> Answers[int]:
+        """Commits the positions, as `GroupOffsets.commit` does."""
+        return await committed_apart(positions, functools.partial(self._commit, until))
 
-    async def _commit(self, until: float, offsets: Mapping[Partition, int]) -> Answers[int]:
+    async def _commit(self, until: float, positions: Mapping[Partition, Position]) -> Answers[int]:
         group = ConsumerGroupTopicPartitions(
-            str(self._kafka["group.id"]), marked(offsets, self._mark)
+            str(self._kafka["group.id"]), marked(positions, self._mark)
         )
         return await self._client.commit(group, self._patience_s, lambda: self._now() > until)
 

@@ -18,9 +18,10 @@ from typing import Any, Final, Self, TypeGuard
 from confluent_kafka import KafkaException
 
 from anabranch.client._aio import on_thread
-from anabranch.client._consumer.assignment import Holding, Partition, SegmentBucket
+from anabranch.client._consumer.assignment import Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Source
 from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError

@@ -22,11 +22,12 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.draining import Bucket
 
 MARK: Final = "anabranch "
+MAP: Final = "ab1"  # begins the map of what is done above a position, behind its mark
 _KEPT: Final = " kept"
 
 
 class CommittedPosition(NamedTuple):
-    """Kafka's position of a group in one partition; `mark`: its metadata."""
+    """Kafka's position of a group in one partition; `mark`: its metadata, without a map."""
 
     offset: int
     mark: str = ""
@@ -39,6 +40,16 @@ def mark_of(created_offset: int) -> str:
     'anabranch 57'
     """
     return f"{MARK}{created_offset}"
+
+
+def parts_of(metadata: str) -> tuple[str, str]:
+    """The mark in the metadata of a commit, and the map behind it, "" for none.
+
+    >>> parts_of("anabranch 57 ab1AQID"), parts_of("anabranch 57 kept")
+    (('anabranch 57', 'ab1AQID'), ('anabranch 57 kept', ''))
+    """
+    mark, _, last = metadata.rpartition(" ")
+    return (mark, last) if last.startswith(MAP) else (metadata, "")
 
 
 def kept_mark(created_offset: int) -> str:

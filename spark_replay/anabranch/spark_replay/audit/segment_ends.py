@@ -24,7 +24,7 @@ from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.log.records import subscription_key, topic_key
 from anabranch.core.subscriptions.draining import unread
-from anabranch.core.subscriptions.known_positions import mark_of
+from anabranch.core.subscriptions.known_positions import mark_of, parts_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.checks.topics.topic_checks import (
@@ -194,12 +194,7 @@ class _Asker:
             raise self._connection.explained(error, doing) from None
         finally:
             close_consumer(reader)
-        return {
-            (part.topic, part.partition): (
-                _UNKNOWN if part.offset < 0 else part.offset if part.metadata == mark else None
-            )
-            for part in answer
-        }
+        return {(part.topic, part.partition): _committed(part, mark) for part in answer}
 
     def offsets(
         self, wanted: dict[_Place, list[TopicPartition]], timestamp_ms: int
@@ -307,3 +302,9 @@ class _Asker:
         if left <= 0:
             raise self._connection.unreachable(doing)
         return left
+
+
+def _committed(part: TopicPartition, mark: str) -> int | None:
+    if part.offset < 0:
+        return _UNKNOWN
+    return part.offset if parts_of(part.metadata or "")[0] == mark else None

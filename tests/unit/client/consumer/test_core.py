@@ -6,16 +6,10 @@ import math
 import msgspec
 import pytest
 
-from anabranch.client._consumer.assignment import (
-    AssignedSegment,
-    Assignment,
-    Holding,
-    Loss,
-    Phase,
-    SegmentBucket,
-)
+from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
 from anabranch.client._consumer.core import TRANSACTION_S, ConsumerCore
 from anabranch.client._consumer.group_offsets import patience_s
+from anabranch.client._consumer.holding import Holding, Loss, Phase
 from anabranch.core.subscriptions.timing import Timing
 from support.there import there
 

@@ -13,7 +13,7 @@ from anabranch.client import ClientError, LayoutWatch, ReadSettings
 from anabranch.client._consumer import group_offsets
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.data_plane import DataPlane
-from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
+from anabranch.client._consumer.group_offsets import Answers, GroupOffsets, Position
 from anabranch.client._consumer.reads import ReadTrouble, size_of
 from anabranch.client._consumer.session import ConsumerSession, Identity
 from anabranch.client._topics.nodes import Nodes
@@ -42,7 +42,7 @@ async def test_a_commit_is_given_up_before_the_lapse(capfd: pytest.CaptureFixtur
         )
         try:
             with pytest.raises(KafkaException):
-                await asyncio.wait_for(group.commit({("orders", 0): 5}, math.inf), WAIT_S)
+                await asyncio.wait_for(group.commit({("orders", 0): Position(5)}, math.inf), WAIT_S)
         finally:
             await asyncio.to_thread(group.close)
     assert capfd.readouterr().err == ""
@@ -69,7 +69,7 @@ async def test_a_commit_after_its_session_is_not_tried(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(group_offsets, "Consumer", Slow)
     group = GroupOffsets({}, 2.0, "m", lambda: now)
-    commits = [group.commit({("orders", 0): offset}, until=11.0) for offset in (5, 6)]
+    commits = [group.commit({("orders", 0): Position(offset)}, until=11.0) for offset in (5, 6)]
     first, queued = await asyncio.gather(*commits, return_exceptions=True)
     assert isinstance(first, KafkaException)
     assert queued == Answers({}, {})
@@ -175,7 +175,8 @@ async def test_a_topic_that_kafka_lacks_keeps_no_other_topics_commit() -> None:
         group._client.close()
         group._client = cast("Consumer", Lacking())
         wanted = {("a", 0): 1, ("b", 0): 2, ("b", 1): 3, ("c", 0): 4}
-        found, refused = await group.commit(wanted, math.inf)
+        positions = {place: Position(at) for place, at in wanted.items()}
+        found, refused = await group.commit(positions, math.inf)
         await asyncio.to_thread(group.close)
     assert (found, set(refused)) == ({("a", 0): 1, ("c", 0): 4}, {("b", 0), ("b", 1)})
     assert asked == [["a", "b", "b", "c"], ["a"], ["b", "b"], ["c"]]

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch import client as sdk
-from anabranch.client._consumer.assignment import Holding, Loss, Phase, SegmentBucket
+from anabranch.client._consumer.assignment import SegmentBucket
+from anabranch.client._consumer.holding import Holding, Loss, Phase
 from anabranch.client._consumer.messages import Lost
 from support.lone_consumers import Filled, consuming
 from support.still_watch import lone_member

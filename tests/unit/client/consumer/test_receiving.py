@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from anabranch import client as sdk
-from anabranch.client._consumer.assignment import Holding, SegmentBucket
+from anabranch.client._consumer.assignment import SegmentBucket
 from anabranch.client._consumer.group_offsets import Answers
+from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Source
 from anabranch.client._consumer.reads import Read
 from support.lone_consumers import consuming

@@ -12,7 +12,7 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.client import LayoutWatch
-from anabranch.client._consumer.assignment import Loss
+from anabranch.client._consumer.holding import Loss
 from anabranch.client._many.connections import SharedConnections
 from anabranch.client._many.followed import OPENING_MAX
 from anabranch.client._topics.nodes import NodeConnection, Nodes

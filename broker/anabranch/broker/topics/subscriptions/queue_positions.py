@@ -23,7 +23,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.positions import GroupPositions
-from anabranch.core.subscriptions.known_positions import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition, parts_of
 from anabranch.wire import clock
 from anabranch.wire.kafka.committed import CommittedReader
 from anabranch.wire.kafka.protocol import (
@@ -113,7 +113,7 @@ class KafkaPositions(GroupPositions):
             brokers, told = [], {}
         found = {
             group: {
-                place: CommittedPosition(at, each.metadata.get(place, ""))
+                place: CommittedPosition(at, parts_of(each.metadata.get(place, ""))[0])
                 for place, at in each.offsets.items()
                 if at >= 0
             }

@@ -1,0 +1,247 @@
+"""`Gaps`: the position of a bucket whose messages are not done in their order.
+
+The position is a *watermark*, below which all is done, and a *map* of what is done above it. Both
+go into one commit: the watermark as Kafka's offset, the map as text in its metadata. So no message
+may start unless the map certainly fits, in whatever order those that run will end (`admits`).
+
+A map names its group, partition and watermark in a checksum. A map of something else, or a damaged
+one, is no map, and what was done above the watermark is delivered again.
+"""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum, unique
+from itertools import pairwise
+from typing import Final
+
+from anabranch.client._consumer.assignment import Partition
+from anabranch.core.subscriptions.known_positions import MAP
+
+Run = tuple[int, int]  # offsets that are done: the first one, and the exclusive end
+
+BYTES_MAX: Final = 3_000  # of runs or bits; 4 in 3 as text, it fits into Kafka's 4,096 characters
+SPAN_MAX: Final = 8 * BYTES_MAX  # offsets whose bits always fit
+GAP_MAX: Final = 1_000_000  # offsets between the watermark and what may start
+_RUN_BYTES: Final = 6  # two numbers of 3 bytes, which GAP_MAX makes the most
+_CHECK_BYTES: Final = 4
+
+
+@unique
+class _Kind(IntEnum):
+    """The forms of a map; the numbers are stored, never reused."""
+
+    RUNS = 0  # lengths, undone and done in turn, from the watermark on
+    BITS = 1  # one for each offset from the watermark on, 1 for done; the lowest bit first
+
+
+class Gaps:
+    """What is done in one bucket, what runs, and what was read. Offsets; ends are exclusive.
+
+    `watermark`: below it all is done. `read_end`: the end of what was taken to be worked on.
+    `version` grows with what is done; `saved` is the version that is committed.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_reached",
+        "_starts",
+        "read_end",
+        "running",
+        "saved",
+        "saving",
+        "span_end",
+        "version",
+        "watermark",
+    )
+
+    def __init__(self, watermark: int, runs: Iterable[Run] = ()) -> None:
+        self.watermark = watermark
+        self.read_end = watermark
+        self.span_end = watermark
+        self.running: set[int] = set()
+        self.version = self.saved = self.saving = 0
+        self._starts: list[int] = []  # of runs above the watermark, apart from each other
+        self._ends: list[int] = []
+        self._reached = watermark
+        for start, end in runs:
+            self._add(start, end)
+        self.version = 0
+
+    @property
+    def runs(self) -> Iterator[Run]:
+        """What is done above the watermark, in order."""
+        return zip(self._starts, self._ends, strict=True)
+
+    @property
+    def is_saved(self) -> bool:
+        """Tells whether all that is done is committed."""
+        return self.version == self.saved
+
+    def is_known(self, offset: int) -> bool:
+        """Tells whether a message is done already, or runs."""
+        if offset < self.watermark or offset in self.running:
+            return True
+        place = bisect_right(self._starts, offset) - 1
+        return place >= 0 and offset < self._ends[place]
+
+    def admits(self, offset: int) -> bool:
+        """Tells whether the map fits, however those that run and this one end.
+
+        What is at the watermark adds nothing when it ends, so that something can always start.
+        """
+        if offset <= self.watermark:
+            return True
+        span = max(self.span_end, offset + 1) - self.watermark
+        if span <= SPAN_MAX:
+            return True
+        return span <= GAP_MAX and self._fits(len(self.running) + 1)
+
+    def _fits(self, more: int) -> bool:
+        return _RUN_BYTES * (len(self._starts) + more) <= BYTES_MAX
+
+    def take(self, offset: int) -> int:
+        """Notes that a message was read. Returns where its part of the bucket begins.
+
+        Kafka has no message between the one before and this one: those offsets end with it.
+        """
+        start = min(self.read_end, offset)
+        self.read_end = max(self.read_end, offset + 1)
+        return start
+
+    def skip(self, start: int, offset: int) -> None:
+        """Notes that a message was taken that is known, with the part that begins at `start`."""
+        if offset not in self.running:
+            self._add(start, offset + 1)
+
+    def start(self, offset: int) -> None:
+        self.running.add(offset)
+        self.span_end = max(self.span_end, offset + 1)
+
+    def finish(self, start: int, offset: int) -> None:
+        """Notes that a message is done, and the part of the bucket that begins at `start`."""
+        self.running.discard(offset)
+        self._add(start, offset + 1)
+
+    def give_up(self, offset: int) -> None:
+        """Notes that a message runs no more, and is not done."""
+        self.running.discard(offset)
+
+    def reach(self, offset: int) -> None:
+        """Notes that Kafka has no message from what was read up to here."""
+        self._reached = max(self._reached, offset)
+        self._pass_reached()
+
+    def rewind(self) -> int:
+        """Notes that it is read once more. Returns the offset to read from."""
+        self.read_end = self.watermark
+        return self.watermark
+
+    def _add(self, start: int, end: int) -> None:
+        start = max(start, self.watermark)
+        if start >= end:
+            return
+        self.version += 1
+        self.span_end = max(self.span_end, end)
+        first = bisect_left(self._ends, start)  # of the runs that it touches
+        after = bisect_right(self._starts, end)
+        if first < after:
+            start, end = min(start, self._starts[first]), max(end, self._ends[after - 1])
+        if start == self.watermark:
+            self.watermark = end
+            del self._starts[first:after], self._ends[first:after]
+            self._pass_reached()
+        else:
+            self._starts[first:after] = [start]
+            self._ends[first:after] = [end]
+
+    def _pass_reached(self) -> None:
+        """Passes over a tail without messages, once all before it is done."""
+        if self.read_end <= self.watermark < self._reached:
+            self.watermark = self.read_end = self._reached
+            self.span_end = max(self.span_end, self.watermark)
+            self.version += 1
+
+
+def written(gaps: Gaps, group: str, partition: Partition) -> str:
+    """Encodes the map for a commit of the watermark; "" if nothing is done above it."""
+    runs = list(gaps.runs)
+    if not runs:
+        return ""
+    span = runs[-1][1] - gaps.watermark
+    found = (_Kind.RUNS, _runs_written(gaps.watermark, runs))
+    if span <= SPAN_MAX and len(found[1]) * 8 > span:
+        found = (_Kind.BITS, _bits_written(gaps.watermark, runs))
+    body = bytes((found[0],)) + found[1]
+    text = binascii.b2a_base64(body + _check(body, group, partition, gaps.watermark), newline=False)
+    return MAP + text.decode()
+
+
+def read(text: str, group: str, partition: Partition, watermark: int, end: int) -> list[Run] | None:
+    """Decodes a map; None if it is not one of this commit, or reaches beyond `end`."""
+    try:
+        data = binascii.a2b_base64(text.removeprefix(MAP), strict_mode=True)
+        body, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+        if not text.startswith(MAP) or check != _check(body, group, partition, watermark):
+            return None
+        decode = {_Kind.RUNS: _runs_read, _Kind.BITS: _bits_read}[_Kind(body[0])]
+        runs = decode(watermark, body[1:])
+    except (ValueError, IndexError):
+        return None
+    return runs if not runs or runs[-1][1] <= end else None
+
+
+def _check(body: bytes, group: str, partition: Partition, watermark: int) -> bytes:
+    about = "\n".join((group, partition[0], str(partition[1]), str(watermark), ""))
+    return zlib.crc32(about.encode() + body).to_bytes(_CHECK_BYTES, "big")
+
+
+def _runs_written(watermark: int, runs: Sequence[Run]) -> bytes:
+    found, at = bytearray(), watermark
+    for place in (each for run in runs for each in run):
+        _number_written(found, place - at)
+        at = place
+    return bytes(found)
+
+
+def _number_written(to: bytearray, number: int) -> None:
+    """Seven bits in each byte, the lowest first; the high bit tells that more follow."""
+    while number > 0x7F:
+        to.append(number & 0x7F | 0x80)
+        number >>= 7
+    to.append(number)
+
+
+def _runs_read(watermark: int, data: bytes) -> list[Run]:
+    """Raises ValueError."""
+    at, places, number, shift = watermark, [], 0, 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            if not number:
+                raise ValueError("an empty run")
+            at += number
+            places.append(at)
+            number = shift = 0
+    if shift or len(places) % 2:
+        raise ValueError("half a run")
+    return list(zip(places[::2], places[1::2], strict=True))
+
+
+def _bits_written(watermark: int, runs: Sequence[Run]) -> bytes:
+    parts, at = [], watermark
+    for start, end in runs:
+        parts += ["0" * (start - at), "1" * (end - start)]
+        at = end
+    digits = "".join(parts)
+    return int(digits[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
+
+
+def _bits_read(watermark: int, data: bytes) -> list[Run]:
+    digits = f"0{int.from_bytes(data, 'little'):b}0"[::-1]
+    edges = [at for at, (one, next_one) in enumerate(pairwise(digits)) if one != next_one]
+    return [(watermark + a, watermark + b) for a, b in zip(edges[::2], edges[1::2], strict=True)]

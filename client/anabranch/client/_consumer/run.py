@@ -1,0 +1,380 @@
+"""`Run`: a consumer's messages go to handlers, side by side by key.
+
+One task drives, as in the consumer itself: it takes what was read, starts what may start, and
+cancels what is not ours any more. A handler that ends starts the next one at once. All on one event
+loop, without locks.
+
+A message is acknowledged when its handler returns. So the position has gaps, which are committed
+with it (`_consumer.gaps`), and a message starts only if the map of them fits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import zlib
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Message as KafkaMessage
+
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.gaps import Gaps
+from anabranch.client._consumer.holding import Holding, Phase
+from anabranch.client._consumer.messages import Batch, Message, Source
+from anabranch.client._consumer.reading import Reading
+from anabranch.client._consumer.run_settings import AsyncHandler, RunSettings
+from anabranch.client._consumer.work import Work
+from anabranch.client._errors import HandlerError
+from anabranch.client._work.lanes import Item, Lanes
+from anabranch.client._work.retry import Again, Reject, Then
+from anabranch.client._work.width import Width
+from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.wire.logging import EventLog
+from anabranch.wire.supervised import supervised
+
+_LOOK_S: Final = 0.5
+_CANCEL_S_MAX: Final = 1.0  # for handlers that do not end when they are cancelled
+_TELL_S: Final = 60.0
+_BATCHES_AT_ONCE: Final = 4  # taken before the loop has its turn
+_TURN: Final = 50  # handlers that end at once, before the loop has its turn
+
+_Item = Item[tuple[KafkaMessage, Source]]
+
+
+class BlockedKey(NamedTuple):
+    """A message that failed, and for which its key waits. Keys appear here only, never in logs."""
+
+    key: Any
+    segment_id: int
+    bucket: int
+    offset: int
+    failures: int
+    error: str
+
+
+class Run:
+    """One run of a consumer, on its event loop.
+
+    `done` tells the consumer that something of a bucket is done or given up. `readable` is set by
+    it whenever something has changed.
+    """
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        reading: Reading,
+        handler: AsyncHandler,
+        settings: RunSettings,
+        now: Callable[[], float],
+        done: Callable[[Holding], None],
+        readable: asyncio.Event,
+        logger: EventLog,
+    ) -> None:
+        self._core = core
+        self._reading = reading
+        self._handler = handler
+        self._settings = settings
+        self._now = now
+        self._done = done
+        self._readable = readable
+        self._logger = logger
+        self._lanes: Lanes[tuple[KafkaMessage, Source]] = Lanes(self._may_start)
+        self._width = Width(settings.concurrency)
+        self._tasks: dict[Holding, set[asyncio.Task[None]]] = {}  # what runs, by bucket
+        self._paused: set[int] = set()
+        self._failure: HandlerError | None = None
+        self._is_draining = False
+        self._told = LogRateLimit(_TELL_S)
+        self._moment = now()
+
+    # For the consumer.
+
+    async def drive(self, check: Callable[[], None]) -> None:
+        """Works until it is stopped. `check` raises what ends the consumer, which ends this."""
+        try:
+            while not (self._is_draining and not self._tasks):
+                self._readable.clear()
+                check()
+                if self._failure is not None:
+                    raise self._failure
+                self._moment = self._now()
+                self._tend()
+                is_more = self._fill()
+                self._start()
+                if is_more and self._has_room:
+                    await asyncio.sleep(0)
+                else:
+                    await self._rest()
+        finally:
+            await self.cancel()
+
+    async def drain(self, limit_s: float | None) -> None:
+        """Starts nothing more, and waits for what runs, for so many seconds at most."""
+        self._is_draining = True
+        self._readable.set()
+        running = [task for tasks in self._tasks.values() for task in tasks]
+        if running:
+            await asyncio.wait(running, timeout=limit_s)
+
+    async def cancel(self) -> None:
+        """Cancels what runs, and waits a moment for it. What does not end is left behind."""
+        self._is_draining = True
+        running = [task for tasks in self._tasks.values() for task in tasks]
+        for task in running:
+            task.cancel()
+        if running:
+            _, left = await asyncio.wait(running, timeout=_CANCEL_S_MAX)
+            if left:
+                self._logger.warning("handler.left_behind", count=len(left))
+
+    def blocked(self) -> Iterator[BlockedKey]:
+        """The messages that failed, and for which their keys wait."""
+        for item in self._lanes.blocked():
+            raw, source = item.message
+            place, error = source.holding.place, item.error
+            said = "" if error is None else f"{type(error).__name__}: {error}"
+            yield BlockedKey(raw.key(), *place, item.offset, item.failures, said)
+
+    @property
+    def running(self) -> int:
+        return self._lanes.running
+
+    # Reading.
+
+    @property
+    def _has_room(self) -> bool:
+        lanes, settings = self._lanes, self._settings
+        return lanes.messages < settings.queued_max and lanes.bytes < settings.queued_bytes_max
+
+    def _fill(self) -> bool:
+        """Takes what was read into the lanes. Returns True if there may be more."""
+        if self._is_draining:
+            return False
+        for _ in range(_BATCHES_AT_ONCE):
+            if not self._has_room:
+                return False
+            batch = self._reading.take()
+            if batch is None:
+                return False
+            self._add(batch)
+        return True
+
+    def _add(self, batch: Batch) -> None:
+        known: dict[int, tuple[Holding, Gaps] | None] = {}
+        for raw in batch.raw:
+            source = batch.source_of(raw)
+            number, offset = source.number, raw.offset() or 0
+            if number not in known:
+                known[number] = self._served(number)
+            found = known[number]
+            if found is None or offset < found[1].read_end:
+                continue  # it was taken away; or read twice, around a pause
+            holding, gaps = found
+            start = gaps.take(offset)
+            if gaps.is_known(offset):
+                holding.skip(start, offset)
+            else:
+                key = self._key_of(raw, source, offset)
+                self._lanes.add(key, number, (raw, source), start, offset, len(raw))
+        for number in known:
+            self._pause(number)
+
+    def _served(self, number: int) -> tuple[Holding, Gaps] | None:
+        holding = self._core.fetches.get(number)
+        gaps = None if holding is None else holding.work_apart()
+        return None if holding is None or gaps is None else (holding, gaps)
+
+    def _key_of(self, raw: KafkaMessage, source: Source, offset: int) -> Hashable:
+        """Returns the lane: keys with the same bytes, or else each message for itself."""
+        if self._settings.ordering == "bucket":
+            return source.holding.place
+        key: bytes | None = raw.key()
+        if self._settings.ordering == "none" or key is None:
+            return source.number, offset
+        if self._settings.key_of is None:
+            return key
+        try:
+            found = self._settings.key_of(Message(raw, source))
+            hash(found)
+        except Exception as error:  # noqa: BLE001 - the message goes with those of its key
+            if self._told.due("key_of", self._moment):
+                self._logger.warning("handler.key_of_failed", why=type(error).__name__)
+            return key
+        return "of", found
+
+    def _pause(self, number: int) -> None:
+        """Stops to read a bucket that has more than its share, until it has half of that."""
+        plane, queued = self._reading.plane, self._lanes.queued.get(number)
+        fetches = self._core.fetches
+        holding = fetches.get(number)
+        if plane is None or queued is None or holding is None or holding.fetch is None:
+            return
+        messages = max(1, self._settings.queued_max // len(fetches))
+        size = max(1, self._settings.queued_bytes_max // len(fetches))
+        if number not in self._paused:
+            if queued.messages > messages or queued.bytes > size:
+                self._paused.add(number)
+                plane.stop(number)
+        elif queued.messages <= messages // 2 and queued.bytes <= size // 2:
+            self._paused.discard(number)
+            gaps = holding.work_apart()
+            if gaps is not None:
+                plane.start(holding.fetch, gaps.read_end)
+
+    # Starting and ending.
+
+    def _tend(self) -> None:
+        """Notices buckets that were taken away, and attempts whose time has come."""
+        fetches = self._core.fetches
+        for number in [each for each in self._lanes.queued if each not in fetches]:
+            self._lanes.drop(number)
+            self._paused.discard(number)
+        for number in list(self._paused):
+            self._pause(number)
+        for holding, tasks in self._tasks.items():
+            settles = holding.phase is Phase.SETTLING
+            is_late = settles and self._moment >= holding.settle_by - self._settings.cancel_s
+            if is_late or not self._core.is_held(holding, self._moment):
+                for task in tasks:
+                    task.cancel()
+        self._lanes.wake(self._moment)
+
+    def _may_start(self, item: _Item) -> bool:
+        holding = self._core.may_deliver(item.number, self._moment)
+        return holding is not None and holding.gaps is not None and holding.gaps.admits(item.offset)
+
+    def _start(self) -> None:
+        while (found := self._next()) is not None:
+            self._note_task(supervised(self._work(*found), "handler"), found[1])
+
+    def _next(self) -> tuple[_Item, Holding] | None:
+        """Returns the next message to work on now, which counts as begun; None if there is none."""
+        if self._is_draining or self._failure is not None:
+            return None
+        if self._lanes.running >= self._width.now:
+            return None
+        item = self._lanes.take()
+        if item is None:
+            return None
+        holding = self._core.fetches[item.number]
+        holding.work_begins(item.offset)
+        return item, holding
+
+    async def _work(self, item: _Item, holding: Holding) -> None:
+        """Works on one message after the other, as long as there is one to begin."""
+        task, count = asyncio.current_task(), 0
+        while True:
+            ended = await self._attempt(item, holding, rests=count % _TURN == _TURN - 1)
+            if task is not None:
+                self._forget_task(task, holding)
+            self._moment = self._now()
+            self._ended(item, holding, ended)
+            if ended is not None or self._lanes.messages <= self._settings.queued_max // 2:
+                self._readable.set()
+            found = None if isinstance(ended, asyncio.CancelledError) else self._next()
+            if found is None or task is None:
+                return
+            item, holding = found
+            self._note_task(task, holding)
+            count += 1
+
+    async def _attempt(self, item: _Item, holding: Holding, *, rests: bool) -> BaseException | None:
+        """Returns what the handler raised. `rests`: others have their turn on the loop before."""
+        raw, source = item.message
+        assignment, timeout_s = self._core.assignment, self._settings.timeout_s
+        incarnation = 0 if assignment is None else assignment.incarnation
+        deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        work = Work(holding, incarnation, item.offset, item.failures + 1, deadline)
+        try:
+            if rests:
+                await asyncio.sleep(0)
+            if deadline is None:
+                await self._handler(Message(raw, source), work)
+            else:
+                async with asyncio.timeout_at(deadline):
+                    await self._handler(Message(raw, source), work)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the handler's
+            return error
+        return None
+
+    def _note_task(self, task: asyncio.Task[None], holding: Holding) -> None:
+        tasks = self._tasks.get(holding)
+        if tasks is None:
+            tasks = self._tasks[holding] = set()
+        tasks.add(task)
+
+    def _forget_task(self, task: asyncio.Task[None], holding: Holding) -> None:
+        tasks = self._tasks[holding]
+        tasks.discard(task)
+        if not tasks:
+            del self._tasks[holding]
+
+    def _ended(self, item: _Item, holding: Holding, error: BaseException | None) -> None:
+        item.error = error
+        if error is None:
+            self._core.finish(holding, item.start, item.offset, self._moment)
+            self._lanes.done(item)
+            self._width.succeeded()
+        else:
+            self._core.give_up_work(holding, item.offset, self._moment)
+            fetch, gaps = holding.fetch, holding.gaps
+            if fetch is None or gaps is None or item.offset >= gaps.read_end or self._is_draining:
+                self._lanes.done(item)  # it is read again, here or by whoever has the bucket then
+            else:
+                item.number = fetch.number  # the bucket may have gone, and come back
+                self._put_back(item, error)
+        self._done(holding)
+
+    def _put_back(self, item: _Item, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            self._lanes.again(item, self._moment)
+        elif isinstance(error, Again):
+            self._lanes.again(item, self._moment + error.delay_s)
+        else:
+            self._failed(item, error)
+
+    def _failed(self, item: _Item, error: BaseException) -> None:
+        retry = self._settings.retry
+        item.failures += 1
+        self._width.failed(item.lane.key, self._moment)
+        is_over = isinstance(error, Reject) or item.failures >= retry.attempts_max
+        delay_s = retry.delay_s.most if is_over else retry.delay_s.delay_s(item.failures)
+        if is_over:
+            self._tell(item, error)
+        if is_over and Then(retry.then) is Then.STOP:
+            self._lanes.done(item)
+            self._failure = HandlerError(
+                f"the handler failed {item.failures} times with {item.message[1].holding.place} "
+                f"@{item.offset} of {item.message[1].topic}, the last time with "
+                f"{type(error).__name__}: {error}"
+            )
+            self._failure.__cause__ = error
+            return
+        self._lanes.again(item, self._moment + delay_s)
+
+    def _tell(self, item: _Item, error: BaseException) -> None:
+        raw, source = item.message
+        key: Any = raw.key()
+        if self._told.due((item.number, item.offset), self._moment):
+            self._logger.warning(
+                "handler.key_blocked",
+                segment=source.holding.place.segment_id,
+                bucket=source.holding.place.bucket,
+                offset=item.offset,
+                key_crc32=None if key is None else zlib.crc32(key),
+                failures=item.failures,
+                why=f"{type(error).__name__}: {error}",
+            )
+
+    async def _rest(self) -> None:
+        at = self._lanes.wake_at()
+        pause_s = _LOOK_S if at is None else min(_LOOK_S, max(0.0, at - self._now()))
+        settling = [h.settle_by for h in self._tasks if not math.isinf(h.settle_by)]
+        if settling:
+            until_s = min(settling) - self._settings.cancel_s - self._now()
+            pause_s = min(pause_s, max(0.001, until_s))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._readable.wait()

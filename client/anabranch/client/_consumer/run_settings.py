@@ -1,0 +1,91 @@
+"""The settings of `StreamConsumer.run`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Final, Literal, TypedDict
+
+import msgspec
+
+from anabranch.client._consumer.messages import Message
+from anabranch.client._consumer.work import Work
+from anabranch.client._work.retry import Retry
+from anabranch.core.errors import InvalidInputError
+
+Handler = Callable[[Message, Work], Any]
+AsyncHandler = Callable[[Message, Work], Awaitable[Any]]
+Ordering = Literal["key", "bucket", "none"]
+
+_ORDERINGS: Final = ("key", "bucket", "none")
+_CONCURRENCY_MAX: Final = 10_000
+_THREADS_MAX: Final = 256
+_CANCEL_S: Final = 2.0  # before a bucket has to be given up, its handlers are cancelled
+
+
+class RunOptions(TypedDict, total=False):
+    """The settings of `RunSettings`, as keyword arguments."""
+
+    concurrency: int
+    ordering: Ordering
+    timeout_s: float | None
+    retry: Retry
+    key_of: Callable[[Message], Hashable] | None
+    queued_max: int
+    queued_bytes_max: int
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How messages are worked on.
+
+    `ordering`: "key" works on the messages of a key one after the other, and on keys side by side;
+    those without a key are free. "bucket" has one at a time in a bucket, "none" no order.
+    `concurrency` handlers run at once. `timeout_s` is the longest time of one attempt.
+    `key_of(message)` names another lane than the key's; only what is coarser than keys keeps their
+    order. `queued_max` messages and `queued_bytes_max` bytes are read ahead, shared by buckets.
+    """
+
+    concurrency: int = 100
+    ordering: Ordering = "key"
+    timeout_s: float | None = None
+    retry: Retry = Retry()
+    key_of: Callable[[Message], Hashable] | None = None
+    queued_max: int = 10_000
+    queued_bytes_max: int = 64 * 1024 * 1024
+
+    def check(self, handler: Any, settle_s: float) -> None:
+        """Raises InvalidInputError. `settle_s`: for which a bucket that is taken away is kept."""
+        if not callable(handler):
+            raise InvalidInputError(f"a handler is a function (message, work): {handler!r}")
+        most = _CONCURRENCY_MAX if is_async(handler) else _THREADS_MAX
+        if not 1 <= self.concurrency <= most:
+            raise InvalidInputError(
+                f"concurrency is 1 to {_CONCURRENCY_MAX} for async handlers, and to {_THREADS_MAX} "
+                f"for others, which have a thread each: {self.concurrency}"
+            )
+        if self.ordering not in _ORDERINGS:
+            raise InvalidInputError(f"ordering is key, bucket or none: {self.ordering!r}")
+        if self.key_of is not None and self.ordering != "key":
+            raise InvalidInputError("key_of goes with ordering='key'")
+        if not isinstance(self.retry, Retry):
+            raise InvalidInputError(f"retry must be a Retry: {self.retry!r}")
+        self.retry.check()
+        if min(self.queued_max, self.queued_bytes_max) < 1:
+            raise InvalidInputError("queued_max and queued_bytes_max are at least 1")
+        if self.timeout_s is not None and not 0.0 < self.timeout_s <= settle_s - _CANCEL_S:
+            raise InvalidInputError(
+                f"timeout_s is above 0, and at most settle_timeout_s - {_CANCEL_S:g} s, so that an "
+                f"attempt ends before its bucket goes: {self.timeout_s}; raise settle_timeout_s"
+            )
+
+    @property
+    def cancel_s(self) -> float:
+        """The seconds before a bucket has to be given up at which handlers are cancelled."""
+        return _CANCEL_S
+
+
+def is_async(handler: Any) -> bool:
+    """Tells whether it is an async function, or an object that is called as one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(type(handler), "__call__", None)  # noqa: B004 - the method itself is looked at
+    )

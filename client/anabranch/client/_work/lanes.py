@@ -1,0 +1,201 @@
+"""`Lanes`: which message may start next. No I/O, no clock, no tasks.
+
+A lane holds the messages of one key, and only its first one may run. Lanes outlive buckets: a
+bucket that is taken away and comes back finds what still runs, and its key waits for that.
+
+A free slot goes to the buckets in turn, and within a bucket to the lane whose first message has the
+lowest offset. So a long backlog of one bucket does not starve the others, and what could hold a
+position back is worked on first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+_MessageT = TypeVar("_MessageT")
+
+
+@dataclass(slots=True, eq=False)
+class Item(Generic[_MessageT]):
+    """A message in a lane. `number` is that of the fetch which read it.
+
+    `start` is the offset at which its part of the bucket begins: Kafka has none from there to it.
+    """
+
+    message: _MessageT
+    number: int
+    start: int
+    offset: int
+    size: int
+    lane: KeyLane[_MessageT]
+    failures: int = 0
+    error: BaseException | None = None  # of the last attempt
+    is_dropped: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class KeyLane(Generic[_MessageT]):
+    """The messages of one key. The first one runs, or waits for its next attempt, or is ready."""
+
+    key: Hashable
+    items: deque[Item[_MessageT]] = field(default_factory=deque)
+    runs: Item[_MessageT] | None = None
+    due: float | None = None  # of the next attempt at its first message
+
+
+class Queued:
+    """What of a bucket was read and does not run. `ready`: lanes by the offset of their first."""
+
+    __slots__ = ("bytes", "items", "messages", "ready")
+
+    def __init__(self) -> None:
+        self.items: dict[Item[Any], None] = {}
+        self.ready: list[tuple[int, int, KeyLane[Any]]] = []
+        self.messages = 0
+        self.bytes = 0
+
+
+class Lanes(Generic[_MessageT]):
+    """The messages that were read and are not done. `may_start` tells whether an item may start."""
+
+    def __init__(self, may_start: Callable[[Item[_MessageT]], bool]) -> None:
+        self.queued: dict[int, Queued] = {}  # by the number of the fetch
+        self.messages = self.bytes = 0  # of all that is queued
+        self.running = 0
+        self._may_start = may_start
+        self._lanes: dict[Hashable, KeyLane[_MessageT]] = {}
+        self._turns: deque[int] = deque()  # fetches with ready lanes
+        self._waiting: list[tuple[float, int, KeyLane[_MessageT]]] = []
+        self._count = 0  # breaks ties, first come first served
+
+    def __len__(self) -> int:
+        """The number of keys with a message."""
+        return len(self._lanes)
+
+    @property
+    def waiting(self) -> int:
+        """The number of keys that wait for their next attempt."""
+        return sum(lane.due is not None for lane in self._lanes.values())
+
+    def blocked(self) -> Iterator[Item[_MessageT]]:
+        """The messages that wait for their next attempt."""
+        return (lane.items[0] for lane in self._lanes.values() if lane.due is not None)
+
+    def add(
+        self, key: Hashable, number: int, message: _MessageT, start: int, offset: int, size: int
+    ) -> None:
+        """Puts a message behind those of its key."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = KeyLane(key)
+        item = Item(message, number, start, offset, size, lane)
+        lane.items.append(item)
+        self._note(item)
+        if len(lane.items) == 1 and lane.runs is None:
+            self._make_ready(lane)
+
+    def take(self) -> Item[_MessageT] | None:
+        """Returns the next message to start, which counts as running then; None if none may."""
+        for _ in range(len(self._turns)):
+            number = self._turns[0]
+            self._turns.rotate(-1)
+            queued = self.queued[number]
+            lane = queued.ready[0][2]
+            if not self._may_start(lane.items[0]):
+                continue  # nor may what lies behind it
+            heapq.heappop(queued.ready)
+            if not queued.ready:
+                self._turns.remove(number)
+            item = lane.runs = lane.items.popleft()
+            self._forget(item)
+            self.running += 1
+            return item
+        return None
+
+    def done(self, item: Item[_MessageT]) -> None:
+        """Notes that a message runs no more, and is not to start again."""
+        self.running -= 1
+        item.lane.runs = None
+        self._go_on(item.lane)
+
+    def again(self, item: Item[_MessageT], due: float) -> None:
+        """Notes that a message runs no more, and is to start again at that time, before all of its
+        key. Its bucket may be read by another fetch by now: `number` says which.
+        """
+        self.running -= 1
+        lane = item.lane
+        lane.runs, lane.due = None, due
+        lane.items.appendleft(item)
+        self._note(item)
+        self._count += 1
+        heapq.heappush(self._waiting, (due, self._count, lane))
+
+    def wake(self, now: float) -> None:
+        """Makes those ready whose time has come."""
+        while self._waiting and self._waiting[0][0] <= now:
+            due, _, lane = heapq.heappop(self._waiting)
+            if lane.due == due:
+                lane.due = None
+                self._make_ready(lane)
+
+    def wake_at(self) -> float | None:
+        """Returns the time of the next attempt, None if none waits."""
+        while self._waiting and self._waiting[0][2].due != self._waiting[0][0]:
+            heapq.heappop(self._waiting)  # it was dropped
+        return self._waiting[0][0] if self._waiting else None
+
+    def drop(self, number: int) -> None:
+        """Forgets what of a fetch does not run. What runs goes on, and its key waits for it."""
+        queued = self.queued.pop(number, None)
+        if queued is None:
+            return
+        self.messages -= queued.messages
+        self.bytes -= queued.bytes
+        if queued.ready:
+            self._turns.remove(number)
+        lanes = {item.lane for item in queued.items}
+        for item in queued.items:
+            item.is_dropped = True
+        for lane in lanes:
+            was_first = lane.items[0]
+            lane.items = deque(each for each in lane.items if not each.is_dropped)
+            if was_first.is_dropped:
+                lane.due = None
+                if lane.runs is None:
+                    self._go_on(lane)
+
+    def _note(self, item: Item[_MessageT]) -> None:
+        queued = self.queued.get(item.number)
+        if queued is None:
+            queued = self.queued[item.number] = Queued()
+        queued.items[item] = None
+        queued.messages += 1
+        queued.bytes += item.size
+        self.messages += 1
+        self.bytes += item.size
+
+    def _forget(self, item: Item[_MessageT]) -> None:
+        queued = self.queued[item.number]
+        del queued.items[item]
+        queued.messages -= 1
+        queued.bytes -= item.size
+        self.messages -= 1
+        self.bytes -= item.size
+
+    def _go_on(self, lane: KeyLane[_MessageT]) -> None:
+        if lane.items:
+            self._make_ready(lane)
+        elif self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+
+    def _make_ready(self, lane: KeyLane[_MessageT]) -> None:
+        first = lane.items[0]
+        queued = self.queued[first.number]
+        if not queued.ready:
+            self._turns.append(first.number)
+        self._count += 1
+        heapq.heappush(queued.ready, (first.offset, self._count, lane))

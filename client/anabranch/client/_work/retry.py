@@ -1,0 +1,95 @@
+"""What becomes of a message whose handler fails: attempts, waits, and the end of them."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum, unique
+from typing import Any, Final, Literal
+
+import msgspec
+
+from anabranch.core.errors import InvalidInputError
+
+_DELAY_S_MAX: Final = 3_600.0
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """Waits between attempts, in seconds: the first one, and each `factor` times the one before, up
+    to `most`.
+
+    >>> [Backoff(first=1.0, factor=3.0, most=5.0).delay_s(failures) for failures in (1, 2, 3)]
+    [1.0, 3.0, 5.0]
+    """
+
+    first: float = 0.2
+    factor: float = 2.0
+    most: float = 30.0
+
+    def delay_s(self, failures: int) -> float:
+        """Returns the wait after so many failures in a row, one or more."""
+        with_factor = self.first * self.factor ** min(failures - 1, 64)
+        return min(self.most, with_factor)
+
+
+@unique
+class Then(Enum):
+    """What follows the last attempt."""
+
+    BLOCK = "block"  # further attempts, at the longest wait, while the key's messages wait
+    STOP = "stop"  # the consumer ends with HandlerError, and the message is for the next one
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempts at a message, and what follows the last one.
+
+    Its key waits while attempts last, and other keys go on. `then` is "block": the key waits on,
+    with an attempt after each longest wait; or "stop": the consumer ends with HandlerError.
+    """
+
+    attempts_max: int = 8
+    delay_s: Backoff = Backoff()
+    then: Literal["block", "stop"] = "block"
+
+    def check(self) -> None:
+        """Raises InvalidInputError for values that make no sense."""
+        wait = self.delay_s
+        if not isinstance(wait, Backoff):
+            raise InvalidInputError(f"delay_s must be a Backoff: {wait!r}")
+        if not _is_count(self.attempts_max):
+            raise InvalidInputError(f"attempts_max must be at least 1: {self.attempts_max!r}")
+        if not all(map(_is_number, (wait.first, wait.factor, wait.most))):
+            raise InvalidInputError(f"a Backoff has numbers: {wait}")
+        if not (0.0 < wait.first <= wait.most <= _DELAY_S_MAX and wait.factor >= 1.0):
+            raise InvalidInputError(
+                f"a Backoff grows from first, above 0, to most, at most {_DELAY_S_MAX:g}: {wait}"
+            )
+        if self.then not in {each.value for each in Then}:
+            words = ", ".join(each.value for each in Then)
+            raise InvalidInputError(f"then is one of {words}: {self.then!r}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_number(value: Any) -> bool:
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_one and math.isfinite(value)
+
+
+class Again(Exception):  # noqa: N818 - raised by a handler as a wish, not as an error
+    """A handler raises it to have the message again after `delay_s` seconds, which counts as no
+    failed attempt. The key waits.
+    """
+
+    def __init__(self, delay_s: float = 1.0) -> None:
+        super().__init__(delay_s)
+        if not (_is_number(delay_s) and 0.0 <= delay_s <= _DELAY_S_MAX):
+            raise InvalidInputError(f"delay_s is 0 to {_DELAY_S_MAX:g}: {delay_s!r}")
+        self.delay_s = float(delay_s)
+
+
+class Reject(Exception):  # noqa: N818
+    """A handler raises it when no further attempt can help. What `Retry.then` says follows at
+    once.
+    """

@@ -1,0 +1,136 @@
+"""A position with gaps, against a model that knows nothing but which offsets are done."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.client._consumer.gaps import GAP_MAX, SPAN_MAX, Gaps, read, written
+from anabranch.core.subscriptions.known_positions import mark_of, parts_of
+
+GROUP, PLACE = "anabranch.subscription.a.b.c.d.9223372036854775807", ("segment", 7)
+METADATA_MAX = 4_096  # of Kafka's brokers, by default
+WHOLE = 2**62
+
+
+def text_of(gaps: Gaps) -> str:
+    return written(gaps, GROUP, PLACE)
+
+
+def decoded(gaps: Gaps) -> list[tuple[int, int]]:
+    text = text_of(gaps)
+    metadata = f"{mark_of(2**63 - 1)} {text}" if text else mark_of(2**63 - 1)
+    assert len(metadata) <= METADATA_MAX
+    mark, found = parts_of(metadata)
+    assert (mark, found) == (mark_of(2**63 - 1), text)
+    runs = read(text, GROUP, PLACE, gaps.watermark, WHOLE) if text else []
+    assert runs is not None
+    return runs
+
+
+def offsets_of(gaps: Gaps) -> set[int]:
+    return {offset for start, end in gaps.runs for offset in range(start, end)}
+
+
+@given(st.data(), st.integers(0, 40), st.lists(st.booleans(), max_size=60))
+def test_watermark_and_map_are_what_a_set_of_done_offsets_says(
+    data: st.DataObject, first: int, exist: list[bool]
+) -> None:
+    """`exist`: Kafka has no message at some offsets, as behind a transaction."""
+    gaps, messages = Gaps(first), [first + at for at, there in enumerate(exist) if there]
+    starts: dict[int, int] = {}
+    done, queued = set(range(first)), list(messages)
+    while queued or gaps.running:
+        if queued and (not gaps.running or data.draw(st.booleans())):
+            offset = queued.pop(0)
+            starts[offset] = gaps.take(offset)
+            gaps.start(offset)
+        else:
+            offset = data.draw(st.sampled_from(sorted(gaps.running)))
+            gaps.finish(starts[offset], offset)
+            done.update(range(starts[offset], offset + 1))
+        watermark = next(at for at in itertools.count() if at not in done)
+        assert gaps.watermark == watermark
+        assert offsets_of(gaps) == {at for at in done if at > watermark}
+        assert list(decoded(gaps)) == list(gaps.runs)
+        for offset in range(first + len(exist)):
+            assert gaps.is_known(offset) == (offset in done or offset in gaps.running)
+    gaps.reach(first + len(exist))
+    assert (gaps.watermark, list(gaps.runs)) == (first + len(exist), [])
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(), st.sampled_from([1, 2, 3, 50]))
+def test_whatever_was_admitted_ends_in_a_map_that_fits(seed: int, width: int) -> None:
+    """An adversary ends the messages in the order that makes most runs; one never ends."""
+    rng, gaps = random.Random(seed), Gaps(5)
+    started = [offset for offset in range(5, 5 + SPAN_MAX * 2, width) if _begun(gaps, offset)]
+    for parity in rng.sample((0, 1), 2):
+        for offset in started[1:]:
+            if offset // width % 2 == parity and offset in gaps.running:
+                gaps.finish(offset, offset)
+                if rng.random() < 0.001:
+                    decoded(gaps)
+        assert decoded(gaps) == list(gaps.runs)
+    assert gaps.watermark == started[0]
+
+
+def _begun(gaps: Gaps, offset: int) -> bool:
+    if not gaps.admits(offset):
+        return False
+    gaps.start(offset)
+    return True
+
+
+def test_a_slow_message_holds_up_others_only_after_very_many() -> None:
+    gaps = Gaps(0)
+    gaps.start(0)
+    for offset in range(1, GAP_MAX):
+        assert gaps.admits(offset)
+        gaps.start(offset)
+        gaps.finish(offset, offset)
+    assert not gaps.admits(GAP_MAX)
+    assert len(text_of(gaps)) < 64
+    gaps.finish(0, 0)
+    assert (gaps.watermark, gaps.admits(GAP_MAX)) == (GAP_MAX, True)
+
+
+def test_what_is_read_once_more_after_a_restart_is_known_if_it_was_done() -> None:
+    gaps = Gaps(10)
+    for offset in (10, 11, 12, 13):
+        gaps.start(offset)
+    gaps.finish(12, 12)
+    later = Gaps(10, decoded(gaps))
+    assert [later.is_known(offset) for offset in range(9, 15)] == [True, False, False, True] + [
+        False
+    ] * 2
+    assert later.rewind() == 10
+    later.skip(later.take(12), 12)
+    later.start(10)
+    later.finish(10, 10)
+    assert (later.watermark, list(later.runs)) == (13, [])
+
+
+@given(st.sets(st.integers(1, 300), min_size=1), st.integers(0, 2_000), st.integers(0, 7))
+def test_a_damaged_map_is_none(done: set[int], where: int, bit: int) -> None:
+    gaps = Gaps(0, [(each, each + 1) for each in sorted(done)])
+    text = text_of(gaps)
+    at = where % len(text)
+    damaged = text[:at] + chr(ord(text[at]) ^ 1 << bit) + text[at + 1 :]
+    assert read(damaged, GROUP, PLACE, 0, WHOLE) in (None, list(gaps.runs))
+    assert read(text[:at], GROUP, PLACE, 0, WHOLE) is None
+
+
+def test_a_map_of_another_commit_is_none() -> None:
+    gaps = Gaps(3, [(5, 9)])
+    text = text_of(gaps)
+    assert read(text, GROUP, PLACE, 3, 9) == [(5, 9)]
+    assert read(text, GROUP, PLACE, 3, 8) is None, "Kafka has lost what it was made of"
+    assert read(text, GROUP, PLACE, 4, 9) is None
+    assert read(text, GROUP, ("segment", 8), 3, 9) is None
+    assert read(text, "another", PLACE, 3, 9) is None
+    for other in ("", "ab1", "ab1AA==", "AAIAAAAB", "anabranch"):
+        assert read(other, GROUP, PLACE, 3, 9) is None

@@ -1,0 +1,299 @@
+"""`run`: handlers work on keys side by side, and on each key's messages one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from anabranch import client as sdk
+from anabranch.client._consumer.assignment import Assignment
+from anabranch.client._consumer.holding import Loss
+from anabranch.core.errors import InvalidInputError
+from support.lone_consumers import Filled, consuming
+from support.memory_cluster import WAIT_S, until
+from support.there import there
+
+NOW = sdk.Backoff(first=0.001, factor=1.0, most=0.001)
+
+
+class Handling:
+    """A handler whose every call waits until the test lets its message go on."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.attempts: list[int] = []
+        self.waits: dict[int, asyncio.Future[BaseException | None]] = {}
+
+    async def __call__(self, message: sdk.Message, work: sdk.Work) -> None:
+        offset = message.offset
+        self.begun.append(offset)
+        self.attempts.append(work.attempt)
+        wait = self.waits[offset] = asyncio.get_running_loop().create_future()
+        try:
+            error = await wait
+        finally:
+            self.ended.append(offset)
+        if error is not None:
+            raise error
+
+    @property
+    def running(self) -> set[int]:
+        return {offset for offset, wait in self.waits.items() if not wait.done()}
+
+    async def end(self, offset: int, error: BaseException | None = None) -> None:
+        await until(lambda: offset in self.running)
+        self.waits[offset].set_result(error)
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def running(
+    handler: Callable[..., Any], end: int = 100, **options: Any
+) -> AsyncIterator[tuple[sdk.StreamConsumer, Filled, asyncio.Task[None]]]:
+    async with consuming(end, settle_timeout_s=60.0) as (consumer, plane):
+        run = asyncio.create_task(consumer.run(handler, **options))
+        await asyncio.sleep(0)
+        try:
+            yield consumer, plane, run
+        finally:
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+
+def read(consumer: sdk.StreamConsumer, plane: Filled, keys: str, first: int = 0) -> None:
+    """A message for each letter; `-` has no key, `_` an empty one."""
+    known: dict[str, bytes | None] = {"-": None, "_": b""}
+    offsets = range(first, first + len(keys))
+    plane.read(offsets, [known.get(key, key.encode()) for key in keys])
+    consumer._readable.set()
+
+
+async def test_keys_run_side_by_side_and_each_in_order() -> None:
+    handling = Handling()
+    async with running(handling) as (consumer, plane, _):
+        read(consumer, plane, "abac")
+        await until(lambda: handling.running == {0, 1, 3})
+        await handling.end(3)
+        await handling.end(1)
+        (holding,) = consumer._core.holdings.values()
+        assert (holding.acknowledged, list(there(holding.gaps).runs)) == (0, [(1, 2), (3, 4)])
+        await handling.end(0)
+        await until(lambda: handling.running == {2})
+        assert holding.acknowledged == 2
+        await handling.end(2)
+        await until(lambda: holding.acknowledged == 4)
+
+
+async def test_messages_without_a_key_are_free_and_those_with_an_empty_one_are_not() -> None:
+    handling = Handling()
+    async with running(handling) as (consumer, plane, _):
+        read(consumer, plane, "--__-")
+        await until(lambda: handling.running == {0, 1, 2, 4})
+
+
+@pytest.mark.parametrize(("ordering", "first"), [("bucket", {0}), ("none", {0, 1, 2})])
+async def test_order_may_be_that_of_the_bucket_or_none(ordering: str, first: set[int]) -> None:
+    handling = Handling()
+    async with running(handling, ordering=ordering) as (consumer, plane, _):
+        read(consumer, plane, "aab")
+        await until(lambda: handling.running == first)
+
+
+async def test_no_more_than_the_concurrency_run_at_once() -> None:
+    handling = Handling()
+    async with running(handling, concurrency=2) as (consumer, plane, _):
+        read(consumer, plane, "abcd")
+        await until(lambda: handling.running == {0, 1})
+        await handling.end(1)
+        await until(lambda: handling.running == {0, 2})
+
+
+async def test_a_failed_message_is_tried_again_while_its_key_waits_and_others_go_on() -> None:
+    handling = Handling()
+    async with running(handling, retry=sdk.Retry(delay_s=NOW)) as (consumer, plane, _):
+        read(consumer, plane, "aab")
+        await handling.end(0, ValueError("once"))
+        await handling.end(2)
+        await until(lambda: handling.begun.count(0) == 2)
+        assert 1 not in handling.begun
+        await handling.end(0)
+        await handling.end(1)
+        assert handling.attempts == [1, 1, 2, 1]
+
+
+async def test_a_key_that_always_fails_blocks_itself_alone_and_is_told() -> None:
+    handling = Handling()
+    retry = sdk.Retry(attempts_max=2, delay_s=NOW, then="block")
+    async with running(handling, retry=retry) as (consumer, plane, _):
+        read(consumer, plane, "abab")
+        for _ in range(4):
+            await handling.end(0, ValueError("poison"))
+        await until(lambda: handling.begun.count(0) == 5)
+        await handling.end(1)
+        await handling.end(3)
+        await handling.end(0, sdk.Again(delay_s=30.0))
+        await until(lambda: bool(consumer.blocked()))
+        assert consumer.blocked() == [(b"a", 0, 0, 0, 4, "Again: 30.0")]
+        (holding,) = consumer._core.holdings.values()
+        assert (holding.acknowledged, list(there(holding.gaps).runs)) == (0, [(1, 2), (3, 4)])
+
+
+@pytest.mark.parametrize("error", [ValueError("poison"), sdk.Reject("hopeless")])
+async def test_a_failure_may_stop_the_consumer(error: Exception) -> None:
+    handling = Handling()
+    retry = sdk.Retry(attempts_max=1, then="stop")
+    async with running(handling, retry=retry) as (consumer, plane, run):
+        read(consumer, plane, "ab")
+        await handling.end(0, error)
+        with pytest.raises(sdk.HandlerError, match="failed 1 times") as told:
+            await run
+        assert told.value.__cause__ is error
+        assert sorted(handling.ended) == [0, 1], "what runs beside it is cancelled"
+
+
+async def test_an_attempt_has_its_time() -> None:
+    handling = Handling()
+    retry = sdk.Retry(delay_s=NOW)
+    async with running(handling, timeout_s=0.01, retry=retry) as (consumer, plane, _):
+        read(consumer, plane, "a")
+        await until(lambda: handling.begun == [0, 0])
+        assert handling.ended == [0]
+
+
+async def test_a_bucket_that_is_taken_away_waits_for_what_runs_and_not_for_what_is_queued() -> None:
+    handling = Handling()
+    async with running(handling, concurrency=2) as (consumer, plane, _):
+        read(consumer, plane, "abcd")
+        await until(lambda: handling.running == {0, 1})
+        (holding,) = consumer._core.holdings.values()
+        consumer._core.on_assignment(Assignment(2, 1, 1, "g", 1_000.0), consumer._now())
+        consumer._readable.set()
+        await handling.end(1)
+        assert holding.is_held
+        await handling.end(0)
+        await until(lambda: not handling.running)
+        assert handling.begun == [0, 1]
+        group: Any = Committed()
+        await consumer._commit(group, consumer._core.commits(consumer._now()))
+        assert not holding.is_held
+
+
+class Committed:
+    """A group that takes each commit."""
+
+    async def commit(self, positions: Any, _until: float) -> Any:
+        return {place: each.offset for place, each in positions.items()}, {}
+
+
+async def test_what_a_lost_bucket_still_works_on_is_cancelled_and_not_acknowledged() -> None:
+    handling = Handling()
+    async with running(handling) as (consumer, plane, _):
+        read(consumer, plane, "ab")
+        await until(lambda: handling.running == {0, 1})
+        (holding,) = consumer._core.holdings.values()
+        consumer._core.give_up(Loss.LAPSED)
+        consumer._readable.set()
+        await until(lambda: sorted(handling.ended) == [0, 1])
+        assert holding.acknowledged == 0
+
+
+async def test_what_a_map_names_is_not_worked_on_again() -> None:
+    handling = Handling()
+    async with consuming(100) as (consumer, plane):
+        (holding,) = consumer._core.holdings.values()
+        holding.done_above = 0, [(1, 3)]
+        run = asyncio.create_task(consumer.run(handling))
+        await asyncio.sleep(0)
+        read(consumer, plane, "abcd")
+        await until(lambda: handling.running == {0, 3})
+        await handling.end(0)
+        await until(lambda: holding.acknowledged == 3)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+
+async def test_a_bucket_with_too_much_queued_is_read_on_when_half_of_it_is_done() -> None:
+    handling = Handling()
+    async with running(handling, concurrency=1, queued_max=4) as (consumer, plane, _):
+        read(consumer, plane, "abcdefgh")
+        await until(lambda: plane.stops == 1)
+        for offset in range(5):
+            await handling.end(offset)
+        await until(lambda: plane.starts == [0, 8])
+        read(consumer, plane, "ghi", first=6)  # two were on their way, and come once more
+        for offset in (5, 6, 7):
+            await handling.end(offset)
+        await until(lambda: handling.running == {8})
+        assert handling.begun == list(range(9))
+
+
+async def test_one_either_runs_or_receives() -> None:
+    handling = Handling()
+    async with running(handling) as (consumer, _, __):
+        with pytest.raises(InvalidInputError, match="make another consumer to receive"):
+            await consumer.receive(timeout_s=0)
+        with pytest.raises(InvalidInputError, match="either receives or runs"):
+            await consumer.run(handling)
+    async with consuming(100) as (consumer, plane):
+        plane.read(range(2))
+        await consumer.receive(timeout_s=0)
+        with pytest.raises(InvalidInputError, match="either receives or runs"):
+            await consumer.run(handling)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"ordering": "topic"}, "ordering"),
+        ({"ordering": "none", "key_of": str}, "key_of"),
+        ({"timeout_s": 59.0}, "settle_timeout_s"),
+        ({"timeout_s": 0.0}, "timeout_s"),
+        ({"queued_max": 0}, "queued_max"),
+        ({"retry": 3}, "Retry"),
+        ({"retry": sdk.Retry(attempts_max=0)}, "attempts_max"),
+        ({"retry": sdk.Retry(then="retry")}, "then"),  # type: ignore[arg-type]
+        ({"retry": sdk.Retry(delay_s=sdk.Backoff(first=0.0))}, "Backoff"),
+    ],
+)
+async def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+    async with consuming(100, settle_timeout_s=60.0) as (consumer, _):
+        with pytest.raises(InvalidInputError, match=said):
+            await consumer.run(Handling(), **options)
+
+
+async def test_a_plain_function_runs_on_threads_and_its_key_waits_though_it_is_cancelled() -> None:
+    begun: list[int] = []
+    go_on = threading.Event()
+
+    def handle(message: sdk.Message, _: sdk.Work) -> None:
+        begun.append(message.offset)
+        if message.offset == 0:
+            assert go_on.wait(WAIT_S)
+        elif begun.count(message.offset) == 1:
+            raise ValueError("once")
+
+    retry = sdk.Retry(delay_s=NOW)
+    async with running(handle, timeout_s=0.01, retry=retry) as (consumer, plane, _):
+        (holding,) = consumer._core.holdings.values()
+        read(consumer, plane, "aba")
+        await until(lambda: begun == [0, 1, 1])
+        await asyncio.sleep(0.05)
+        assert begun == [0, 1, 1]
+        go_on.set()
+        await until(lambda: holding.acknowledged == 3)
+        assert begun == [0, 1, 1, 2, 2]
+
+
+async def test_a_handler_is_a_function_and_threads_are_few() -> None:
+    async with consuming(100) as (consumer, _):
+        with pytest.raises(InvalidInputError, match="a handler is a function"):
+            await consumer.run(3)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="and to 256"):
+            await consumer.run(print, concurrency=257)
