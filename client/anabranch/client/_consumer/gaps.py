@@ -88,12 +88,13 @@ class Gaps:
         place = bisect_right(self._starts, offset) - 1
         return place >= 0 and offset < self._ends[place]
 
-    def admits(self, offset: int) -> bool:
+    def admits(self, start: int, offset: int) -> bool:
         """Tells whether the map fits, however those that run and this one end.
 
-        What is at the watermark adds nothing when it ends, so that something can always start.
+        `start`: where the part of the bucket begins that ends with the message. What begins at the
+        watermark adds nothing when it ends, so that something can always start.
         """
-        if offset <= self.watermark:
+        if start <= self.watermark:
             return True
         span = max(self.span_end, offset + 1) - self.watermark
         if span <= SPAN_MAX:
@@ -137,7 +138,7 @@ class Gaps:
 
     def rewind(self) -> int:
         """Notes that it is read once more. Returns the offset to read from."""
-        self.read_end = self.watermark
+        self.read_end = self._reached = self.watermark
         return self.watermark
 
     def _add(self, start: int, end: int) -> None:

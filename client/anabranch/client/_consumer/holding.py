@@ -228,6 +228,9 @@ class Holding:
         if self.acknowledged is not None and self.delivered is not None:
             self.acknowledged = max(self.acknowledged, gaps.watermark)
             self.delivered = max(self.delivered, self.acknowledged)
+        if self.end_offset == 0:  # Kafka's topic is gone, and takes no commit
+            self.committed = self.acknowledged
+            gaps.saved = gaps.saving = gaps.version
 
     def commit(self, end: int) -> bool:
         """Notes that everything below `end` is committed.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import zlib
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, NamedTuple
@@ -84,7 +83,8 @@ class Run:
         self._width = Width(settings.concurrency)
         self._tasks: dict[Holding, set[asyncio.Task[None]]] = {}  # what runs, by bucket
         self._paused: set[int] = set()
-        self._failure: HandlerError | None = None
+        self._resumed: set[int] = set()  # what was on its way at a pause is read twice
+        self._failure: BaseException | None = None
         self._is_draining = False
         self._told = LogRateLimit(_TELL_S)
         self._moment = now()
@@ -110,10 +110,19 @@ class Run:
         finally:
             await self.cancel()
 
-    async def drain(self, limit_s: float | None) -> None:
-        """Starts nothing more, and waits for what runs, for so many seconds at most."""
+    def begin_drain(self) -> None:
+        """Starts nothing more. `drive` returns once nothing runs."""
         self._is_draining = True
         self._readable.set()
+
+    @property
+    def is_within(self) -> bool:
+        """Tells whether one of its handlers asks."""
+        here = asyncio.current_task()
+        return any(here in tasks for tasks in self._tasks.values())
+
+    async def drain(self, limit_s: float | None) -> None:
+        """Waits for what runs, for so many seconds at most."""
         running = [task for tasks in self._tasks.values() for task in tasks]
         if running:
             await asyncio.wait(running, timeout=limit_s)
@@ -134,7 +143,7 @@ class Run:
         for item in self._lanes.blocked():
             raw, source = item.message
             place, error = source.holding.place, item.error
-            said = "" if error is None else f"{type(error).__name__}: {error}"
+            said = "" if error is None else _said(error)
             yield BlockedKey(raw.key(), *place, item.offset, item.failures, said)
 
     @property
@@ -145,8 +154,12 @@ class Run:
 
     @property
     def _has_room(self) -> bool:
+        """What is paused does not count, so that it holds up no other bucket."""
         lanes, settings = self._lanes, self._settings
-        return lanes.messages < settings.queued_max and lanes.bytes < settings.queued_bytes_max
+        paused = [lanes.queued[each] for each in self._paused if each in lanes.queued]
+        messages = lanes.messages - sum(each.messages for each in paused)
+        size = lanes.bytes - sum(each.bytes for each in paused)
+        return messages < settings.queued_max and size < settings.queued_bytes_max
 
     def _fill(self) -> bool:
         """Takes what was read into the lanes. Returns True if there may be more."""
@@ -169,9 +182,11 @@ class Run:
             if number not in known:
                 known[number] = self._served(number)
             found = known[number]
-            if found is None or offset < found[1].read_end:
-                continue  # it was taken away; or read twice, around a pause
+            if found is None:
+                continue  # it was taken away
             holding, gaps = found
+            if offset < gaps.read_end and number in self._resumed:
+                continue
             start = gaps.take(offset)
             if gaps.is_known(offset):
                 holding.skip(start, offset)
@@ -191,34 +206,40 @@ class Run:
         if self._settings.ordering == "bucket":
             return source.holding.place
         key: bytes | None = raw.key()
-        if self._settings.ordering == "none" or key is None:
+        if self._settings.ordering == "none":
             return source.number, offset
         if self._settings.key_of is None:
-            return key
+            return (source.number, offset) if key is None else key
         try:
             found = self._settings.key_of(Message(raw, source))
             hash(found)
         except Exception as error:  # noqa: BLE001 - the message goes with those of its key
             if self._told.due("key_of", self._moment):
                 self._logger.warning("handler.key_of_failed", why=type(error).__name__)
-            return key
+            return (source.number, offset) if key is None else key
         return "of", found
 
     def _pause(self, number: int) -> None:
-        """Stops to read a bucket that has more than its share, until it has half of that."""
+        """Stops to read a bucket that has more than its share of what is nearly full, until it has
+        half of that.
+        """
         plane, queued = self._reading.plane, self._lanes.queued.get(number)
         fetches = self._core.fetches
         holding = fetches.get(number)
         if plane is None or queued is None or holding is None or holding.fetch is None:
             return
-        messages = max(1, self._settings.queued_max // len(fetches))
-        size = max(1, self._settings.queued_bytes_max // len(fetches))
+        settings, lanes = self._settings, self._lanes
+        messages = max(1, settings.queued_max // len(fetches))
+        size = max(1, settings.queued_bytes_max // len(fetches))
         if number not in self._paused:
-            if queued.messages > messages or queued.bytes > size:
+            many = lanes.messages > settings.queued_max // 2 and queued.messages > messages
+            large = lanes.bytes > settings.queued_bytes_max // 2 and queued.bytes > size
+            if many or large:
                 self._paused.add(number)
                 plane.stop(number)
         elif queued.messages <= messages // 2 and queued.bytes <= size // 2:
             self._paused.discard(number)
+            self._resumed.add(number)
             gaps = holding.work_apart()
             if gaps is not None:
                 plane.start(holding.fetch, gaps.read_end)
@@ -231,6 +252,7 @@ class Run:
         for number in [each for each in self._lanes.queued if each not in fetches]:
             self._lanes.drop(number)
             self._paused.discard(number)
+            self._resumed.discard(number)
         for number in list(self._paused):
             self._pause(number)
         for holding, tasks in self._tasks.items():
@@ -238,12 +260,14 @@ class Run:
             is_late = settles and self._moment >= holding.settle_by - self._settings.cancel_s
             if is_late or not self._core.is_held(holding, self._moment):
                 for task in tasks:
-                    task.cancel()
+                    if not task.cancelling():  # once: it may be cleaning up
+                        task.cancel()
         self._lanes.wake(self._moment)
 
     def _may_start(self, item: _Item) -> bool:
         holding = self._core.may_deliver(item.number, self._moment)
-        return holding is not None and holding.gaps is not None and holding.gaps.admits(item.offset)
+        gaps = None if holding is None else holding.gaps
+        return gaps is not None and gaps.admits(item.start, item.offset)
 
     def _start(self) -> None:
         while (found := self._next()) is not None:
@@ -263,6 +287,21 @@ class Run:
         return item, holding
 
     async def _work(self, item: _Item, holding: Holding) -> None:
+        """Works on messages. A fault of ours, or what ends the process, ends `drive`."""
+        try:
+            await self._work_on(item, holding)
+        except BaseException as error:
+            self._failure = self._failure or error
+            self._readable.set()
+            here = asyncio.current_task()
+            for each in [each for each, tasks in self._tasks.items() if here in tasks]:
+                self._tasks[each] -= {here}
+                if not self._tasks[each]:
+                    del self._tasks[each]
+            if not isinstance(error, Exception):
+                raise
+
+    async def _work_on(self, item: _Item, holding: Holding) -> None:
         """Works on one message after the other, as long as there is one to begin."""
         task, count = asyncio.current_task(), 0
         while True:
@@ -270,10 +309,12 @@ class Run:
             if task is not None:
                 self._forget_task(task, holding)
             self._moment = self._now()
-            self._ended(item, holding, ended)
+            # Else the handler itself has raised CancelledError, and has failed.
+            is_cancelled = task is not None and task.cancelling() > 0
+            self._ended(item, holding, ended, is_cancelled=is_cancelled)
             if ended is not None or self._lanes.messages <= self._settings.queued_max // 2:
                 self._readable.set()
-            found = None if isinstance(ended, asyncio.CancelledError) else self._next()
+            found = None if is_cancelled else self._next()
             if found is None or task is None:
                 return
             item, holding = found
@@ -295,7 +336,9 @@ class Run:
             else:
                 async with asyncio.timeout_at(deadline):
                     await self._handler(Message(raw, source), work)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the handler's
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the handler's
             return error
         return None
 
@@ -311,7 +354,9 @@ class Run:
         if not tasks:
             del self._tasks[holding]
 
-    def _ended(self, item: _Item, holding: Holding, error: BaseException | None) -> None:
+    def _ended(
+        self, item: _Item, holding: Holding, error: BaseException | None, *, is_cancelled: bool
+    ) -> None:
         item.error = error
         if error is None:
             self._core.finish(holding, item.start, item.offset, self._moment)
@@ -324,16 +369,13 @@ class Run:
                 self._lanes.done(item)  # it is read again, here or by whoever has the bucket then
             else:
                 item.number = fetch.number  # the bucket may have gone, and come back
-                self._put_back(item, error)
+                if is_cancelled and isinstance(error, asyncio.CancelledError):
+                    self._lanes.again(item, self._moment)
+                elif isinstance(error, Again):
+                    self._lanes.again(item, self._moment + error.delay_s)
+                else:
+                    self._failed(item, error)
         self._done(holding)
-
-    def _put_back(self, item: _Item, error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            self._lanes.again(item, self._moment)
-        elif isinstance(error, Again):
-            self._lanes.again(item, self._moment + error.delay_s)
-        else:
-            self._failed(item, error)
 
     def _failed(self, item: _Item, error: BaseException) -> None:
         retry = self._settings.retry
@@ -347,8 +389,7 @@ class Run:
             self._lanes.done(item)
             self._failure = HandlerError(
                 f"the handler failed {item.failures} times with {item.message[1].holding.place} "
-                f"@{item.offset} of {item.message[1].topic}, the last time with "
-                f"{type(error).__name__}: {error}"
+                f"@{item.offset} of {item.message[1].topic}, the last time with {_said(error)}"
             )
             self._failure.__cause__ = error
             return
@@ -365,16 +406,23 @@ class Run:
                 offset=item.offset,
                 key_crc32=None if key is None else zlib.crc32(key),
                 failures=item.failures,
-                why=f"{type(error).__name__}: {error}",
+                why=_said(error),
             )
 
     async def _rest(self) -> None:
         at = self._lanes.wake_at()
         pause_s = _LOOK_S if at is None else min(_LOOK_S, max(0.0, at - self._now()))
-        settling = [h.settle_by for h in self._tasks if not math.isinf(h.settle_by)]
-        if settling:
-            until_s = min(settling) - self._settings.cancel_s - self._now()
-            pause_s = min(pause_s, max(0.001, until_s))
+        settling = [h.settle_by for h in self._tasks if h.phase is Phase.SETTLING]
+        left = [by - self._settings.cancel_s - self._now() for by in settling]
+        pause_s = min([pause_s, *(until_s for until_s in left if until_s > 0.0)])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._readable.wait()
+
+
+def _said(error: BaseException) -> str:
+    """Names an error of the application, whose words may fail themselves."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - the application's
+        return type(error).__name__

@@ -48,6 +48,7 @@ class StreamConsumer(OrderedConsumer):
         acknowledged all the same.
         """
         self._home.check()
+        self._must_not_run()
         raise_lost(self.note_acknowledged((s.holding, end) for s, end in parts_of(received)))
 
     def acknowledge_all(self) -> None:
@@ -56,6 +57,7 @@ class StreamConsumer(OrderedConsumer):
         Raises BucketLostError, once, if a bucket was lost before. The rest is acknowledged.
         """
         self._home.check()
+        self._must_not_run()
         raise_lost(self.note_all_acknowledged())
 
     def note_all_acknowledged(self) -> list[Lost]:
@@ -95,12 +97,14 @@ class StreamConsumer(OrderedConsumer):
         try:
             with contextlib.suppress(ClosedError):
                 await run.drive(self._check)
+                await self.close()
         finally:
             if threads is not None:
                 threads.close()
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Ends `run`: starts nothing more, waits for what runs, then closes the consumer.
+        """Ends `run`: starts nothing more, waits for what runs, then closes the consumer. In a
+        handler it returns at once, and the rest follows.
 
         After `drain_s` seconds (`settle_timeout_s` unless given) it cancels what still runs.
         """
@@ -108,6 +112,9 @@ class StreamConsumer(OrderedConsumer):
         run = self._run
         if run is not None:
             limit_s = self._settings.settle_s if drain_s is None else drain_s
+            run.begin_drain()
+            if run.is_within:
+                return  # `run` closes it, once this handler has ended, too
             await run.drain(None if math.isinf(limit_s) else limit_s)
         await self.close()
 
@@ -115,19 +122,15 @@ class StreamConsumer(OrderedConsumer):
         """The messages that have failed in `run`, and for which their keys wait."""
         return [] if self._run is None else list(self._run.blocked())
 
-    async def _batch(self, timeout_s: float | None) -> Batch:
+    def _taken(self) -> Batch | None:
         self._must_not_run()
-        return await super()._batch(timeout_s)
-
-    def poll(self, messages_max: int) -> Batch | None:
-        self._must_not_run()
-        return super().poll(messages_max)
+        return super()._taken()
 
     def _must_not_run(self) -> None:
         if self._run is not None:
             raise InvalidInputError(
                 f"consumer {self.consumer_name} of {self.topic} gives its messages to the handler "
-                "of run: make another consumer to receive"
+                "of run, whose end acknowledges them: make another consumer to receive"
             )
 
     def _note_done(self, holding: Holding) -> None:
@@ -182,7 +185,12 @@ class StreamConsumer(OrderedConsumer):
             holding = self._core.fetches.get(fetch.number)
             if holding is not None and fetch.partition not in committed:
                 holding.commits_again = found[fetch.partition] > 0  # Kafka does not know of it
-        begun = [place for place, at in found.items() if at > 0 and place not in unknown]
+        mapped = {place for place, each in committed.items() if each.map}
+        begun = [
+            place
+            for place, at in found.items()
+            if (at > 0 or place in mapped) and place not in unknown
+        ]
         ranges, lost = await group.ranges(begun)
         self._reading.refused(unknown | lost, "to find out where to read")
         for partition, (first, end) in ranges.items():
@@ -228,7 +236,8 @@ class StreamConsumer(OrderedConsumer):
 
     def _position_of(self, holding: Holding, end: int) -> Position:
         """Returns the position to commit now. A map belongs to the watermark of that moment."""
-        assignment, gaps = self._core.assignment, holding.gaps
+        assignment = self._core.assignment
+        gaps = holding.gaps if self._run is None else holding.work_apart()
         if gaps is None or assignment is None:
             return Position(end)
         gaps.saving = gaps.version

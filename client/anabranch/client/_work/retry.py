@@ -27,8 +27,10 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     def delay_s(self, failures: int) -> float:
         """Returns the wait after so many failures in a row, one or more."""
-        with_factor = self.first * self.factor ** min(failures - 1, 64)
-        return min(self.most, with_factor)
+        try:
+            return min(self.most, self.first * self.factor ** (failures - 1))
+        except OverflowError:
+            return self.most
 
 
 @unique

@@ -35,23 +35,35 @@ def offsets_of(gaps: Gaps) -> set[int]:
     return {offset for start, end in gaps.runs for offset in range(start, end)}
 
 
-@given(st.data(), st.integers(0, 40), st.lists(st.booleans(), max_size=60))
+@given(st.integers(), st.integers(0, 40), st.lists(st.booleans(), max_size=60))
 def test_watermark_and_map_are_what_a_set_of_done_offsets_says(
-    data: st.DataObject, first: int, exist: list[bool]
+    seed: int, first: int, exist: list[bool]
 ) -> None:
     """`exist`: Kafka has no message at some offsets, as behind a transaction."""
-    gaps, messages = Gaps(first), [first + at for at, there in enumerate(exist) if there]
+    rng, gaps = random.Random(seed), Gaps(first)
+    messages = [first + at for at, there in enumerate(exist) if there]
     starts: dict[int, int] = {}
     done, queued = set(range(first)), list(messages)
     while queued or gaps.running:
-        if queued and (not gaps.running or data.draw(st.booleans())):
+        if rng.random() < 0.05:  # the bucket goes, and comes back
+            queued = [offset for offset in messages if offset >= gaps.rewind()]
+        elif queued and (not gaps.running or rng.random() < 0.5):
             offset = queued.pop(0)
-            starts[offset] = gaps.take(offset)
-            gaps.start(offset)
+            start = gaps.take(offset)
+            if gaps.is_known(offset):
+                gaps.skip(start, offset)
+                done.update(() if offset in gaps.running else range(start, offset + 1))
+            else:
+                starts[offset] = start
+                gaps.start(offset)
+            if not queued:
+                gaps.reach(first + len(exist))
         else:
-            offset = data.draw(st.sampled_from(sorted(gaps.running)))
+            offset = rng.choice(sorted(gaps.running))
             gaps.finish(starts[offset], offset)
             done.update(range(starts[offset], offset + 1))
+        if not queued and not gaps.running and done >= set(messages):
+            done.update(range(first + len(exist)))  # what was reached behind them
         watermark = next(at for at in itertools.count() if at not in done)
         assert gaps.watermark == watermark
         assert offsets_of(gaps) == {at for at in done if at > watermark}
@@ -79,7 +91,7 @@ def test_whatever_was_admitted_ends_in_a_map_that_fits(seed: int, width: int) ->
 
 
 def _begun(gaps: Gaps, offset: int) -> bool:
-    if not gaps.admits(offset):
+    if not gaps.admits(offset, offset):
         return False
     gaps.start(offset)
     return True
@@ -89,13 +101,22 @@ def test_a_slow_message_holds_up_others_only_after_very_many() -> None:
     gaps = Gaps(0)
     gaps.start(0)
     for offset in range(1, GAP_MAX):
-        assert gaps.admits(offset)
+        assert gaps.admits(offset, offset)
         gaps.start(offset)
         gaps.finish(offset, offset)
-    assert not gaps.admits(GAP_MAX)
+    assert not gaps.admits(GAP_MAX, GAP_MAX)
     assert len(text_of(gaps)) < 64
     gaps.finish(0, 0)
-    assert (gaps.watermark, gaps.admits(GAP_MAX)) == (GAP_MAX, True)
+    assert (gaps.watermark, gaps.admits(GAP_MAX, GAP_MAX)) == (GAP_MAX, True)
+
+
+def test_what_begins_at_the_watermark_may_start_behind_any_hole() -> None:
+    gaps = Gaps(7)
+    start = gaps.take(7 + 2 * GAP_MAX)
+    assert gaps.admits(start, 7 + 2 * GAP_MAX)
+    gaps.start(7 + 2 * GAP_MAX)
+    gaps.finish(start, 7 + 2 * GAP_MAX)
+    assert gaps.watermark == 8 + 2 * GAP_MAX
 
 
 def test_what_is_read_once_more_after_a_restart_is_known_if_it_was_done() -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.client._consumer.assignment import Assignment
+from anabranch.client._consumer.gaps import Gaps, written
+from anabranch.client._consumer.group_offsets import Position
 from anabranch.client._consumer.holding import Loss
 from anabranch.core.errors import InvalidInputError
 from support.lone_consumers import Filled, consuming
@@ -157,6 +159,15 @@ async def test_a_failure_may_stop_the_consumer(error: Exception) -> None:
         assert sorted(handling.ended) == [0, 1], "what runs beside it is cancelled"
 
 
+async def test_a_handler_that_cancels_itself_has_failed() -> None:
+    handling = Handling()
+    async with running(handling, retry=sdk.Retry(attempts_max=1)) as (consumer, plane, _):
+        read(consumer, plane, "ab")
+        await handling.end(0, asyncio.CancelledError())
+        await until(lambda: bool(consumer.blocked()))
+        assert handling.begun == [0, 1]
+
+
 async def test_an_attempt_has_its_time() -> None:
     handling = Handling()
     retry = sdk.Retry(delay_s=NOW)
@@ -218,6 +229,24 @@ async def test_what_a_map_names_is_not_worked_on_again() -> None:
         await asyncio.gather(run, return_exceptions=True)
 
 
+async def test_a_map_counts_also_above_the_first_offset_of_a_bucket() -> None:
+    done = Gaps(0, [(1, 3)])
+
+    class Known:
+        async def committed(self, places: Any) -> Any:
+            return {place: Position(0, written(done, "g", place)) for place in places}, {}
+
+        async def ranges(self, places: Any) -> Any:
+            return dict.fromkeys(places, (0, 50)), {}
+
+    async with consuming(100) as (consumer, _):
+        (holding,) = consumer._core.holdings.values()
+        group: Any = Known()
+        await consumer._positions(group, [there(holding.fetch)])
+        assert holding.done_above == (0, [(1, 3)])
+        assert list(there(holding.work_apart()).runs) == [(1, 3)]
+
+
 async def test_a_bucket_with_too_much_queued_is_read_on_when_half_of_it_is_done() -> None:
     handling = Handling()
     async with running(handling, concurrency=1, queued_max=4) as (consumer, plane, _):
@@ -233,6 +262,78 @@ async def test_a_bucket_with_too_much_queued_is_read_on_when_half_of_it_is_done(
         assert handling.begun == list(range(9))
 
 
+async def test_a_bucket_with_a_blocked_key_holds_up_no_other() -> None:
+    """Two buckets; more is on its way of the first than may be queued in all."""
+    done: list[int] = []
+
+    async def handle(message: sdk.Message, _: sdk.Work) -> None:
+        if message.key == b"hot":
+            raise sdk.Reject
+        done.append(message.offset)
+
+    async with running(handle, queued_max=10) as (consumer, plane, _):
+        plane.read(range(30), [b"hot"] * 30)
+        plane.read(range(30, 40), [b"%d" % number for number in range(10)])
+        consumer._readable.set()
+        await until(lambda: done == list(range(30, 40)))
+
+
+async def test_a_handler_may_stop_its_consumer() -> None:
+    begun: list[int] = []
+
+    async with consuming(100) as (consumer, plane):
+
+        async def handle(message: sdk.Message, _: sdk.Work) -> None:
+            begun.append(message.offset)
+            await consumer.stop()
+
+        run = asyncio.create_task(consumer.run(handle, concurrency=1))
+        await asyncio.sleep(0)
+        read(consumer, plane, "ab")
+        await until(lambda: begun == [0])
+        (holding,) = consumer._core.holdings.values()
+        await until(lambda: holding.acknowledged == 1)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        assert begun == [0]
+
+
+class _Odd(BaseException):
+    """No Exception, and its words fail."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def test_an_error_of_any_kind_is_a_failed_attempt() -> None:
+    handling = Handling()
+    async with running(handling, retry=sdk.Retry(attempts_max=1)) as (consumer, plane, _):
+        read(consumer, plane, "a")
+        await handling.end(0, _Odd())
+        await until(lambda: bool(consumer.blocked()))
+        assert [each.error for each in consumer.blocked()] == ["_Odd"]
+
+
+async def test_a_handler_is_cancelled_once_and_may_clean_up() -> None:
+    cleaned: list[int] = []
+
+    async def handle(message: sdk.Message, _: sdk.Work) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.02)
+            cleaned.append(message.offset)
+
+    async with running(handle) as (consumer, plane, _):
+        read(consumer, plane, "a")
+        await asyncio.sleep(0)
+        consumer._core.give_up(Loss.LAPSED)
+        for _ in range(10):
+            consumer._readable.set()
+            await asyncio.sleep(0.001)
+        await until(lambda: cleaned == [0])
+
+
 async def test_one_either_runs_or_receives() -> None:
     handling = Handling()
     async with running(handling) as (consumer, _, __):
@@ -240,6 +341,8 @@ async def test_one_either_runs_or_receives() -> None:
             await consumer.receive(timeout_s=0)
         with pytest.raises(InvalidInputError, match="either receives or runs"):
             await consumer.run(handling)
+        with pytest.raises(InvalidInputError, match="whose end acknowledges them"):
+            consumer.acknowledge_all()
     async with consuming(100) as (consumer, plane):
         plane.read(range(2))
         await consumer.receive(timeout_s=0)
