@@ -130,7 +130,8 @@ class FlatTopic:
         # Another topic of that name, made anew, has no copies.
         kafka_id = topic_id(self._connection, self.name, _KAFKA_S)
         name = f"flatten-{kafka_id}-{source.incarnation}"
-        self._group = self._connection.consumer(group_id=name)
+        # Offsets of a transaction that was left open are no answer for a minute.
+        self._group = self._connection.consumer(group_id=name, isolation_level="read_uncommitted")
         self._open.callback(close_consumer, self._group)
         self._offsets = PartitionOffsets(self._connection, self._connection.consumer())
         self._open.callback(self._offsets.close)
