@@ -17,7 +17,7 @@ from anabranch.client._consumer.assignment import Fetch, SegmentBucket
 from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.ordered import OrderedConsumer
 from anabranch.client._consumer.reads import ReadTrouble
-from anabranch.client._consumer.stream import StreamConsumer
+from anabranch.client._stream.consumer import StreamConsumer
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.quiet import QUIET
 from support.topic_cluster import TopicCluster

@@ -4,10 +4,6 @@ from anabranch.access import Credentials, Tls, Token
 from anabranch.client._client import Client
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client._consumer.messages import Batch, Message
-from anabranch.client._consumer.run import BlockedKey
-from anabranch.client._consumer.run_settings import Handler, RunOptions, RunSettings
-from anabranch.client._consumer.stream import StreamConsumer
-from anabranch.client._consumer.work import Work
 from anabranch.client._errors import (
     AuthenticationError,
     BucketLostError,
@@ -55,11 +51,15 @@ from anabranch.client._settings import (
     QueueSettings,
     ReadSettings,
 )
+from anabranch.client._stream.consumer import StreamConsumer
+from anabranch.client._stream.retry import Again, Backoff, Reject, Retry
+from anabranch.client._stream.run import BlockedKey
+from anabranch.client._stream.settings import Handler, RunOptions, RunSettings
+from anabranch.client._stream.work import Work
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.topic_list import ListChange, TopicSelection
 from anabranch.client._topics.watch import LayoutWatch
-from anabranch.client._work.retry import Again, Backoff, Reject, Retry
 
 __all__ = [
     "Again",

@@ -21,7 +21,6 @@ from anabranch.client._consumer import peek as peeking
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.messages import Message
-from anabranch.client._consumer.stream import StreamConsumer
 from anabranch.client._errors import HOME_ERRORS, ClosedError, CredentialsError
 from anabranch.client._many.consumer import StreamTopicsConsumer
 from anabranch.client._producer.producer import Producer
@@ -38,6 +37,7 @@ from anabranch.client._settings import (
     Start,
     start_milliseconds,
 )
+from anabranch.client._stream.consumer import StreamConsumer
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import NodeAccess, Nodes
 from anabranch.client._topics.topic_list import TopicSelection

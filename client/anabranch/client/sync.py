@@ -25,7 +25,6 @@ from anabranch.access import Credentials, Tls
 from anabranch.access.kafka_tokens import TokenSource
 from anabranch.client import _client as client
 from anabranch.client._consumer import checkpoint as checkpoints
-from anabranch.client._consumer import stream
 from anabranch.client._consumer.consumer import Consumer
 from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.ordered import OrderedConsumer
@@ -36,6 +35,7 @@ from anabranch.client._producer import producer
 from anabranch.client._queue import consumer as queue
 from anabranch.client._queue.messages import QueueMessage
 from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
+from anabranch.client._stream import consumer as stream
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.topic_list import TopicSelection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.channel.codec import Horizon, read_state
 from anabranch.channel.errors import NewerSchemaError, SnapshotLostError, UnreadableError
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
-from anabranch.channel.kafka.topics import Topics, check_kafka, partition_count
+from anabranch.channel.kafka.topics import Topics, check_kafka, exists
 from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
 from anabranch.channel.snapshots.reader import SnapshotReader
@@ -32,7 +32,7 @@ def state_before(connection: KafkaConnection, topics: Topics, first_offset: int)
 def log_bounds(connection: KafkaConnection, topics: Topics) -> tuple[int, int]:
     """The log's first offset and its end. Raises as the channel, and InvalidInputError."""
     check_kafka(connection, KAFKA_S_MAX)  # a consumer does not hear that it is not let in
-    if not partition_count(connection, topics.wal, KAFKA_S_MAX):  # it would wait for one
+    if not exists(connection, topics.wal, KAFKA_S_MAX):  # it would wait for one
         raise InvalidInputError(
             f"Kafka at {connection.bootstrap_servers} shows no topic {topics.wal}: start a node, "
             f"name its topicPrefix, or let this principal describe what begins with {topics.prefix}"

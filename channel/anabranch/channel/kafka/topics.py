@@ -196,17 +196,29 @@ def check_kafka(connection: KafkaConnection, deadline_s: float) -> int:
     return _Keeper(connection, deadline_s).check_release()[0]
 
 
-def partition_count(connection: KafkaConnection, topic: str, deadline_s: float) -> int:
-    """Counts a topic's partitions, 0 if Kafka does not show it.
+def exists(connection: KafkaConnection, topic: str, deadline_s: float) -> bool:
+    """Tells whether Kafka shows the topic. Raises KafkaUnreachableError or KafkaRefusedError."""
+    return topic in _Keeper(connection, deadline_s).partitions([topic])
+
+
+class TopicFacts(msgspec.Struct, frozen=True):
+    """What Kafka says of a topic: its id, its number of partitions, its settings in force."""
+
+    topic_id: str
+    partitions: int
+    settings: dict[str, str]
+
+
+def topic_facts(connection: KafkaConnection, topic: str, deadline_s: float) -> TopicFacts | None:
+    """The facts, None if Kafka does not show it.
 
     Raises KafkaUnreachableError or KafkaRefusedError.
     """
-    return len(_Keeper(connection, deadline_s).partitions([topic]).get(topic, ()))
-
-
-def topic_settings(connection: KafkaConnection, topic: str, deadline_s: float) -> dict[str, str]:
-    """A topic's settings in force. Raises KafkaUnreachableError or KafkaRefusedError."""
-    return _Keeper(connection, deadline_s).config(topic)
+    keeper = _Keeper(connection, deadline_s)
+    partitions = keeper.partitions([topic]).get(topic)
+    if partitions is None:
+        return None
+    return TopicFacts(keeper.topic_id(topic), len(partitions), keeper.config(topic))
 
 
 def topic_id(connection: KafkaConnection, topic: str, deadline_s: float) -> str:

@@ -14,7 +14,7 @@ from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.exit_status import ExitStatus
 from anabranch.cli.shared.output import write_json
 from anabranch.cli.topics.survey import lines_of
-from anabranch.cli.topics.words import count_of, full_of
+from anabranch.cli.topics.words import count_of, full_of, names_of
 from anabranch.core.adoption.survey import SurveyedGroup
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import subscription as subscription_name
@@ -82,7 +82,7 @@ def _wanted(groups: str, found: AdoptionSurvey) -> list[SurveyedGroup]:
     known = {each.name: each for each in found.survey.groups}
     if groups == _ALL:
         return list(known.values())
-    names = [each.strip() for each in groups.split(",") if each.strip()]
+    names = names_of(groups)
     missing = [each for each in names if each not in known]
     if missing:
         raise click.UsageError(

@@ -10,9 +10,10 @@ All calls block.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.offsets import LATEST
@@ -41,15 +42,25 @@ def begin_groups(
         yield _begin(connection, topic, group, offsets)
 
 
-def _committed(connection: KafkaConnection, topic: FlatTopic, group: str) -> list[TopicPartition]:
+@contextmanager
+def _member(connection: KafkaConnection, group: str) -> Iterator[Consumer]:
+    """A client that asks and commits for a group, without joining it.
+
+    Raises KafkaRefusedError and KafkaUnreachableError.
+    """
     consumer = connection.consumer(group_id=group)
     try:
-        asked = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        return list(consumer.committed(asked, timeout=_KAFKA_S))
+        yield consumer
     except KafkaException as error:
-        raise connection.explained(error, f"to tell the offsets of group {group}") from None
+        raise connection.explained(error, f"the offsets of group {group}") from None
     finally:
         close_consumer(consumer)
+
+
+def _committed(connection: KafkaConnection, topic: FlatTopic, group: str) -> list[TopicPartition]:
+    asked = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+    with _member(connection, group) as member:
+        return list(member.committed(asked, timeout=_KAFKA_S))
 
 
 def _first_unread(topic: FlatTopic, positions: Mapping[str, Positions]) -> dict[str, list[int]]:
@@ -76,19 +87,17 @@ def _first_unread(topic: FlatTopic, positions: Mapping[str, Positions]) -> dict[
 def _begin(
     connection: KafkaConnection, topic: FlatTopic, group: str, offsets: Sequence[int]
 ) -> str:
-    consumer = connection.consumer(group_id=group)
     given = [
         TopicPartition(topic.name, number, offset, metadata=_MARK)
         for number, offset in enumerate(offsets)
     ]
-    try:
-        for each in consumer.commit(offsets=given, asynchronous=False) or ():
-            if each.error is not None:
-                raise KafkaException(each.error)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
+    with _member(connection, group) as member:
+        try:
+            for each in member.commit(offsets=given, asynchronous=False) or ():
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_MEMBER_ID:
+                raise
             return f"group {group} has members: stop them, and run this again"
-        raise connection.explained(error, f"the offsets of group {group}") from None
-    finally:
-        close_consumer(consumer)
     return f"group {group} begins in {topic.name} where the subscription has come to"

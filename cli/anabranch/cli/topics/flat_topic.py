@@ -20,7 +20,7 @@ from confluent_kafka import Message as KafkaMessage
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, PartitionOffset, PartitionOffsets
-from anabranch.channel.kafka.topics import partition_count, topic_id, topic_settings
+from anabranch.channel.kafka.topics import topic_facts
 from anabranch.client import Message
 from anabranch.core.partitioners import Partitioner, partition_of
 
@@ -120,16 +120,15 @@ class FlatTopic:
         former runs filled in another way; KafkaUnreachableError.
         """
         self._incarnation = source.incarnation
-        self.partitions = partition_count(self._connection, self.name, _KAFKA_S)
-        if not self.partitions:
+        facts = topic_facts(self._connection, self.name, _KAFKA_S)
+        if facts is None:
             raise KafkaRefusedError(
                 f"Kafka topic {self.name} is not there: make it first, with the partitions and "
                 "settings that it shall have"
             )
-        self.settings = topic_settings(self._connection, self.name, _KAFKA_S)
+        self.partitions, self.settings = facts.partitions, facts.settings
         # Another topic of that name, made anew, has no copies.
-        kafka_id = topic_id(self._connection, self.name, _KAFKA_S)
-        name = f"flatten-{kafka_id}-{source.incarnation}"
+        name = f"flatten-{facts.topic_id}-{source.incarnation}"
         # Offsets of a transaction that was left open are no answer for a minute.
         self._group = self._connection.consumer(group_id=name, isolation_level="read_uncommitted")
         self._open.callback(close_consumer, self._group)

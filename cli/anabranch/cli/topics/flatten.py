@@ -24,7 +24,7 @@ from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.topics.flat_groups import begin_groups
 from anabranch.cli.topics.flat_topic import FlatSource, FlatTopic, Place
 from anabranch.cli.topics.sdk import client_options, kafka_of, open_client
-from anabranch.cli.topics.words import count_of, full_of
+from anabranch.cli.topics.words import count_of, full_of, names_of
 from anabranch.client import (
     BucketLostError,
     CheckpointConsumer,
@@ -297,8 +297,7 @@ def _begun(
 ) -> list[str]:
     """Lets the groups begin; returns what became of each."""
     streams = {name: each.positions for name, each in known.items() if each.type == "STREAM"}
-    names = [each.strip() for each in groups.split(",") if each.strip()]
-    wanted = list(streams) if groups == _ALL else names
+    wanted = list(streams) if groups == _ALL else names_of(groups)
     said = [
         f"subscription {each} has no position that is known: it is not there, or no stream, or "
         "Kafka does not tell"

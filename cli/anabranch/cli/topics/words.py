@@ -25,6 +25,15 @@ def properties_of(given: Sequence[str], option: str = "--property") -> dict[str,
     return found
 
 
+def names_of(given: str) -> list[str]:
+    """The names between commas.
+
+    >>> names_of("billing, audit,")
+    ['billing', 'audit']
+    """
+    return [each.strip() for each in given.split(",") if each.strip()]
+
+
 def count_of(number: int, what: str) -> str:
     """`1 segment`, `2 segments`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

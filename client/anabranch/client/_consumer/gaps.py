@@ -20,6 +20,7 @@ from typing import Final
 
 from anabranch.client._consumer.assignment import Partition
 from anabranch.core.subscriptions.known_positions import MAP
+from anabranch.wire.varint import varint
 
 Run = tuple[int, int]  # offsets that are done: the first one, and the exclusive end
 
@@ -201,19 +202,8 @@ def _check(body: bytes, group: str, partition: Partition, watermark: int) -> byt
 
 
 def _runs_written(watermark: int, runs: Sequence[Run]) -> bytes:
-    found, at = bytearray(), watermark
-    for place in (each for run in runs for each in run):
-        _number_written(found, place - at)
-        at = place
-    return bytes(found)
-
-
-def _number_written(to: bytearray, number: int) -> None:
-    """Seven bits in each byte, the lowest first; the high bit tells that more follow."""
-    while number > 0x7F:
-        to.append(number & 0x7F | 0x80)
-        number >>= 7
-    to.append(number)
+    places = [watermark, *(place for run in runs for place in run)]
+    return b"".join(varint(b - a) for a, b in pairwise(places))
 
 
 def _runs_read(watermark: int, data: bytes) -> list[Run]:

@@ -129,7 +129,7 @@ class GroupOffsets:
                 return Answers({}, {})
             return answers_of(self._client.commit(offsets=given, asynchronous=False) or ())
 
-        return await committed_apart(positions, commit)
+        return await committed_in_portions(positions, commit)
 
     def close(self) -> None:
         """Waits for questions that are under way."""
@@ -209,7 +209,7 @@ def portions(positions: Mapping[Partition, Position]) -> Iterator[dict[Partition
     yield part
 
 
-async def committed_apart(
+async def committed_in_portions(
     positions: Mapping[Partition, Position],
     commit: Callable[[Mapping[Partition, Position]], Awaitable[Answers[int]]],
 ) -> Answers[int]:

@@ -216,12 +216,18 @@ class OrderedConsumer(Consumer[Message]):
         for holding, end in ends:
             if not self._core.acknowledge(holding, end, now):
                 lost.append(Lost.of(self.topic, holding))
-            if self._is_committing:
-                continue
-            if self._commits_rest or self._core.commit_urgent(now, (holding,)):
-                self._commits_rest = False
-                self._poke.set()
+            self._note_done(holding, now)
         return lost
+
+    def _note_done(self, holding: Holding, now: float) -> None:
+        """Has a commit begin, or a release reported, if what was done of a bucket makes it due."""
+        if holding.is_held:
+            if self._is_committing:
+                return
+            if not (self._commits_rest or self._core.commit_urgent(now, (holding,))):
+                return
+        self._commits_rest = False
+        self._poke.set()
 
     # Taking.
 

@@ -27,7 +27,6 @@ from anabranch.client._consumer.messages import (
     while_held,
 )
 from anabranch.client._consumer.session import warn_if_blocked
-from anabranch.client._consumer.stream import StreamConsumer
 from anabranch.client._errors import (
     ClientError,
     ClosedError,
@@ -37,6 +36,7 @@ from anabranch.client._errors import (
 from anabranch.client._many.followed import FollowedTopics
 from anabranch.client._many.resources import SharedResources
 from anabranch.client._settings import ConsumerSettings
+from anabranch.client._stream.consumer import StreamConsumer
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.topic_list import ListChange, TopicSelection

@@ -21,9 +21,9 @@ from typing import Final
 
 from anabranch.client._aio import Tasks
 from anabranch.client._consumer.messages import Lost
-from anabranch.client._consumer.stream import StreamConsumer
 from anabranch.client._errors import ConsumerFencedError, TopicNotFoundError
 from anabranch.client._many.turns import TopicTurns
+from anabranch.client._stream.consumer import StreamConsumer
 from anabranch.core.errors import AnabranchError
 from anabranch.wire import clock
 from anabranch.wire.logging import EventLog

@@ -44,7 +44,7 @@ from anabranch.client._consumer.group_offsets import (
     Answers,
     Position,
     answers_of,
-    committed_apart,
+    committed_in_portions,
     known_of,
     marked,
     patience_s,
@@ -198,7 +198,7 @@ class SharedOffsets:
 
     async def commit(self, positions: Mapping[Partition, Position], until: float) -> Answers[int]:
         """Commits the positions, as `GroupOffsets.commit` does."""
-        return await committed_apart(positions, functools.partial(self._commit, until))
+        return await committed_in_portions(positions, functools.partial(self._commit, until))
 
     async def _commit(self, until: float, positions: Mapping[Partition, Position]) -> Answers[int]:
         group = ConsumerGroupTopicPartitions(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from enum import Enum, unique
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 from anabranch.core.errors import InvalidInputError
+
+Then = Literal["block", "stop"]  # what follows the last attempt
 
 _DELAY_S_MAX: Final = 3_600.0
 
@@ -33,14 +34,6 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             return self.most
 
 
-@unique
-class Then(Enum):
-    """What follows the last attempt."""
-
-    BLOCK = "block"  # further attempts, at the longest wait, while the key's messages wait
-    STOP = "stop"  # the consumer ends with HandlerError, and the message is for the next one
-
-
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """The attempts at a message, and what follows the last one.
 
@@ -50,7 +43,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     attempts_max: int = 8
     delay_s: Backoff = Backoff()
-    then: Literal["block", "stop"] = "block"
+    then: Then = "block"
 
     def check(self) -> None:
         """Raises InvalidInputError for values that make no sense."""
@@ -65,9 +58,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInputError(
                 f"a Backoff grows from first, above 0, to most, at most {_DELAY_S_MAX:g}: {wait}"
             )
-        if self.then not in {each.value for each in Then}:
-            words = ", ".join(each.value for each in Then)
-            raise InvalidInputError(f"then is one of {words}: {self.then!r}")
+        if self.then not in get_args(Then):
+            raise InvalidInputError(f"then is one of {', '.join(get_args(Then))}: {self.then!r}")
 
 
 def _is_count(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.client._consumer.holding import Holding
+from anabranch.client._consumer.messages import Message
 
 
 class Work:
@@ -14,32 +14,26 @@ class Work:
     attempt is cancelled, None for none.
     """
 
-    __slots__ = ("_holding", "_incarnation", "_offset", "attempt", "deadline")
+    __slots__ = ("_incarnation", "_message", "attempt", "deadline")
 
     def __init__(
-        self,
-        holding: Holding,
-        incarnation: int,
-        offset: int,
-        attempt: int,
-        deadline: float | None,
+        self, message: Message, incarnation: int, attempt: int, deadline: float | None
     ) -> None:
-        self._holding = holding
+        self._message = message
         self._incarnation = incarnation
-        self._offset = offset
         self.attempt = attempt
         self.deadline = deadline
 
     @property
     def id(self) -> str:
         """Names the message: `incarnation/segment/bucket@offset`."""
-        segment_id, bucket = self._holding.place
-        return f"{self._incarnation}/{segment_id}/{bucket}@{self._offset}"
+        at = self._message
+        return f"{self._incarnation}/{at.segment_id}/{at.bucket}@{at.offset}"
 
     @property
     def is_lost(self) -> bool:
         """True if the bucket was taken away, so that somebody else works on the message soon."""
-        return not self._holding.is_held
+        return self._message.is_revoked
 
     def __repr__(self) -> str:
         return f"Work({self.id}, attempt {self.attempt})"

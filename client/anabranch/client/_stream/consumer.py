@@ -11,14 +11,14 @@ from typing import Final, Unpack
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.gaps import read, written
 from anabranch.client._consumer.group_offsets import Position
-from anabranch.client._consumer.handler_threads import HandlerThreads
 from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Batch, Lost, Message, parts_of, raise_lost
 from anabranch.client._consumer.ordered import RETRY_S, OrderedConsumer
 from anabranch.client._consumer.resources import Offsets
-from anabranch.client._consumer.run import BlockedKey, Run
-from anabranch.client._consumer.run_settings import Handler, RunOptions, RunSettings, is_async
 from anabranch.client._errors import ClosedError, DeadlineError, SessionLapsedError
+from anabranch.client._stream.handler_threads import HandlerThreads
+from anabranch.client._stream.run import BlockedKey, Run
+from anabranch.client._stream.settings import Handler, RunOptions, RunSettings, is_async
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
@@ -133,13 +133,6 @@ class StreamConsumer(OrderedConsumer):
                 "of run, whose end acknowledges them: make another consumer to receive"
             )
 
-    def _note_done(self, holding: Holding) -> None:
-        if self._core.commit_urgent(self._now(), (holding,)) or not holding.is_held:
-            self._poke.set()
-        elif self._commits_rest and not self._is_committing:
-            self._commits_rest = False
-            self._poke.set()
-
     async def _close(self) -> None:
         """Leaves, as every ordered consumer does. What runs is cancelled before."""
         if self._run is not None:
@@ -237,7 +230,7 @@ class StreamConsumer(OrderedConsumer):
     def _position_of(self, holding: Holding, end: int) -> Position:
         """Returns the position to commit now. A map belongs to the watermark of that moment."""
         assignment = self._core.assignment
-        gaps = holding.gaps if self._run is None else holding.work_apart()
+        gaps = None if self._run is None else holding.work_apart()
         if gaps is None or assignment is None:
             return Position(end)
         gaps.saving = gaps.version

@@ -8,7 +8,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.client._work.lanes import Item, Lanes
+from anabranch.client._stream.lanes import Item, Lanes
 
 
 @given(st.integers(), st.integers(1, 4), st.integers(1, 6))

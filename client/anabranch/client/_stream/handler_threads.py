@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from anabranch.client._consumer.messages import Message
-from anabranch.client._consumer.work import Work
+from anabranch.client._stream.work import Work
 
 
 class HandlerThreads:

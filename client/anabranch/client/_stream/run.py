@@ -23,12 +23,12 @@ from anabranch.client._consumer.gaps import Gaps
 from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._consumer.messages import Batch, Message, Source
 from anabranch.client._consumer.reading import Reading
-from anabranch.client._consumer.run_settings import AsyncHandler, RunSettings
-from anabranch.client._consumer.work import Work
 from anabranch.client._errors import HandlerError
-from anabranch.client._work.lanes import Item, Lanes
-from anabranch.client._work.retry import Again, Reject, Then
-from anabranch.client._work.width import Width
+from anabranch.client._stream.lanes import Item, Lanes
+from anabranch.client._stream.retry import Again, Reject
+from anabranch.client._stream.settings import CANCEL_S, AsyncHandler, RunSettings
+from anabranch.client._stream.width import Width
+from anabranch.client._stream.work import Work
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
@@ -67,7 +67,7 @@ class Run:
         handler: AsyncHandler,
         settings: RunSettings,
         now: Callable[[], float],
-        done: Callable[[Holding], None],
+        done: Callable[[Holding, float], None],
         readable: asyncio.Event,
         logger: EventLog,
     ) -> None:
@@ -146,10 +146,6 @@ class Run:
             said = "" if error is None else _said(error)
             yield BlockedKey(raw.key(), *place, item.offset, item.failures, said)
 
-    @property
-    def running(self) -> int:
-        return self._lanes.running
-
     # Reading.
 
     @property
@@ -206,17 +202,16 @@ class Run:
         if self._settings.ordering == "bucket":
             return source.holding.place
         key: bytes | None = raw.key()
-        if self._settings.ordering == "none":
-            return source.number, offset
+        own = (source.number, offset) if key is None or self._settings.ordering == "none" else key
         if self._settings.key_of is None:
-            return (source.number, offset) if key is None else key
+            return own
         try:
             found = self._settings.key_of(Message(raw, source))
             hash(found)
         except Exception as error:  # noqa: BLE001 - the message goes with those of its key
             if self._told.due("key_of", self._moment):
                 self._logger.warning("handler.key_of_failed", why=type(error).__name__)
-            return (source.number, offset) if key is None else key
+            return own
         return "of", found
 
     def _pause(self, number: int) -> None:
@@ -257,7 +252,7 @@ class Run:
             self._pause(number)
         for holding, tasks in self._tasks.items():
             settles = holding.phase is Phase.SETTLING
-            is_late = settles and self._moment >= holding.settle_by - self._settings.cancel_s
+            is_late = settles and self._moment >= holding.settle_by - CANCEL_S
             if is_late or not self._core.is_held(holding, self._moment):
                 for task in tasks:
                     if not task.cancelling():  # once: it may be cleaning up
@@ -293,49 +288,47 @@ class Run:
         except BaseException as error:
             self._failure = self._failure or error
             self._readable.set()
-            here = asyncio.current_task()
-            for each in [each for each, tasks in self._tasks.items() if here in tasks]:
-                self._tasks[each] -= {here}
-                if not self._tasks[each]:
-                    del self._tasks[each]
             if not isinstance(error, Exception):
                 raise
 
     async def _work_on(self, item: _Item, holding: Holding) -> None:
         """Works on one message after the other, as long as there is one to begin."""
-        task, count = asyncio.current_task(), 0
+        task: Any = asyncio.current_task()
+        count = 0
         while True:
-            ended = await self._attempt(item, holding, rests=count % _TURN == _TURN - 1)
-            if task is not None:
+            try:
+                ended = await self._attempt(item, rests=count % _TURN == _TURN - 1)
+            finally:
                 self._forget_task(task, holding)
             self._moment = self._now()
             # Else the handler itself has raised CancelledError, and has failed.
-            is_cancelled = task is not None and task.cancelling() > 0
+            is_cancelled = task.cancelling() > 0
             self._ended(item, holding, ended, is_cancelled=is_cancelled)
             if ended is not None or self._lanes.messages <= self._settings.queued_max // 2:
                 self._readable.set()
             found = None if is_cancelled else self._next()
-            if found is None or task is None:
+            if found is None:
                 return
             item, holding = found
             self._note_task(task, holding)
             count += 1
 
-    async def _attempt(self, item: _Item, holding: Holding, *, rests: bool) -> BaseException | None:
+    async def _attempt(self, item: _Item, *, rests: bool) -> BaseException | None:
         """Returns what the handler raised. `rests`: others have their turn on the loop before."""
         raw, source = item.message
         assignment, timeout_s = self._core.assignment, self._settings.timeout_s
         incarnation = 0 if assignment is None else assignment.incarnation
         deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-        work = Work(holding, incarnation, item.offset, item.failures + 1, deadline)
+        message = Message(raw, source)
+        work = Work(message, incarnation, item.failures + 1, deadline)
         try:
             if rests:
                 await asyncio.sleep(0)
             if deadline is None:
-                await self._handler(Message(raw, source), work)
+                await self._handler(message, work)
             else:
                 async with asyncio.timeout_at(deadline):
-                    await self._handler(Message(raw, source), work)
+                    await self._handler(message, work)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the handler's
@@ -375,7 +368,7 @@ class Run:
                     self._lanes.again(item, self._moment + error.delay_s)
                 else:
                     self._failed(item, error)
-        self._done(holding)
+        self._done(holding, self._moment)
 
     def _failed(self, item: _Item, error: BaseException) -> None:
         retry = self._settings.retry
@@ -385,7 +378,7 @@ class Run:
         delay_s = retry.delay_s.most if is_over else retry.delay_s.delay_s(item.failures)
         if is_over:
             self._tell(item, error)
-        if is_over and Then(retry.then) is Then.STOP:
+        if is_over and retry.then == "stop":
             self._lanes.done(item)
             self._failure = HandlerError(
                 f"the handler failed {item.failures} times with {item.message[1].holding.place} "
@@ -413,7 +406,7 @@ class Run:
         at = self._lanes.wake_at()
         pause_s = _LOOK_S if at is None else min(_LOOK_S, max(0.0, at - self._now()))
         settling = [h.settle_by for h in self._tasks if h.phase is Phase.SETTLING]
-        left = [by - self._settings.cancel_s - self._now() for by in settling]
+        left = [by - CANCEL_S - self._now() for by in settling]
         pause_s = min([pause_s, *(until_s for until_s in left if until_s > 0.0)])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):

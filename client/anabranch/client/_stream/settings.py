@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
 from anabranch.client._consumer.messages import Message
-from anabranch.client._consumer.work import Work
-from anabranch.client._work.retry import Retry
+from anabranch.client._stream.retry import Retry
+from anabranch.client._stream.work import Work
 from anabranch.core.errors import InvalidInputError
 
 Handler = Callable[[Message, Work], Any]
 AsyncHandler = Callable[[Message, Work], Awaitable[Any]]
 Ordering = Literal["key", "bucket", "none"]
 
-_ORDERINGS: Final = ("key", "bucket", "none")
 _CONCURRENCY_MAX: Final = 10_000
 _THREADS_MAX: Final = 256
-_CANCEL_S: Final = 2.0  # before a bucket has to be given up, its handlers are cancelled
+CANCEL_S: Final = 2.0  # before a bucket has to be given up, its handlers are cancelled
 
 
 class RunOptions(TypedDict, total=False):
@@ -63,8 +62,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"concurrency is 1 to {_CONCURRENCY_MAX} for async handlers, and to {_THREADS_MAX} "
                 f"for others, which have a thread each: {self.concurrency}"
             )
-        if self.ordering not in _ORDERINGS:
-            raise InvalidInputError(f"ordering is key, bucket or none: {self.ordering!r}")
+        if self.ordering not in get_args(Ordering):
+            words = ", ".join(get_args(Ordering))
+            raise InvalidInputError(f"ordering is one of {words}: {self.ordering!r}")
         if self.key_of is not None and self.ordering != "key":
             raise InvalidInputError("key_of goes with ordering='key'")
         if not isinstance(self.retry, Retry):
@@ -72,16 +72,11 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         self.retry.check()
         if min(self.queued_max, self.queued_bytes_max) < 1:
             raise InvalidInputError("queued_max and queued_bytes_max are at least 1")
-        if self.timeout_s is not None and not 0.0 < self.timeout_s <= settle_s - _CANCEL_S:
+        if self.timeout_s is not None and not 0.0 < self.timeout_s <= settle_s - CANCEL_S:
             raise InvalidInputError(
-                f"timeout_s is above 0, and at most settle_timeout_s - {_CANCEL_S:g} s, so that an "
+                f"timeout_s is above 0, and at most settle_timeout_s - {CANCEL_S:g} s, so that an "
                 f"attempt ends before its bucket goes: {self.timeout_s}; raise settle_timeout_s"
             )
-
-    @property
-    def cancel_s(self) -> float:
-        """The seconds before a bucket has to be given up at which handlers are cancelled."""
-        return _CANCEL_S
 
 
 def is_async(handler: Any) -> bool:

@@ -76,11 +76,6 @@ class Lanes(Generic[_MessageT]):
         """The number of keys with a message."""
         return len(self._lanes)
 
-    @property
-    def waiting(self) -> int:
-        """The number of keys that wait for their next attempt."""
-        return sum(lane.due is not None for lane in self._lanes.values())
-
     def blocked(self) -> Iterator[Item[_MessageT]]:
         """The messages that wait for their next attempt."""
         return (lane.items[0] for lane in self._lanes.values() if lane.due is not None)
