@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import sys
 from collections import Counter
 from pathlib import Path
 
-from anabranch.client import Client, StreamConsumer
+from anabranch.client import (
+    Backoff,
+    Client,
+    DeadLetter,
+    DeadLetterPolicy,
+    DeadLetterReason,
+    Message,
+    Retry,
+    StreamConsumer,
+    Work,
+)
+from support.there import there
 from support.topic_cluster import TopicCluster
 from support.waiting import WAIT_S, until
 from support.working import RETRY, SUBSCRIPTION, Entry, Worker, wrong
@@ -85,6 +97,48 @@ async def test_a_process_that_is_killed_repeats_little_and_loses_and_turns_nothi
         await process.wait()
     # What ran, and what ended within a commit's interval and its way to Kafka.
     assert wrong(history(), sent, repeats_max=2 * (50 + 300)) == []
+
+
+async def test_poison_is_put_aside_with_its_history_and_its_key_goes_on(
+    cluster: TopicCluster, client: Client, topic: str
+) -> None:
+    """Another consumer goes on after a while: a letter is no reason to have a message again."""
+    handled: list[tuple[str, str]] = []
+
+    async def handle(message: Message, work: Work) -> None:
+        key, value = message.key.decode(), message.value.decode()
+        if value in ("3", "6"):
+            raise ValueError(f"no {value}")
+        handled.append((key, value))
+
+    async def run(who: str) -> StreamConsumer:
+        consumer = await client.subscribe(topic, SUBSCRIPTION, who, dead_letter=DeadLetterPolicy())
+        running.append(asyncio.create_task(consumer.run(handle, retry=retry)))
+        return consumer
+
+    running: list[asyncio.Task[None]] = []
+    retry = Retry(attempts_max=2, delay_s=Backoff(first=0.01, most=0.01), then="dead_letter")
+    keys = ("a", "b", "c")
+    async with await client.create_producer(topic) as producer:
+        for values in (range(5), range(5, 9)):
+            consumer = await run("first" if 0 in values else "second")
+            for value, key in itertools.product(values, keys):
+                await producer.send(str(value).encode(), key.encode())
+            wanted = [str(value) for value in range(values[-1] + 1) if value not in (3, 6)]
+            await until(lambda: len(handled) >= len(keys) * len(wanted), WAIT_S)  # noqa: B023
+            assert consumer.dead_letter is not None
+            where = consumer.dead_letter.topic
+            await consumer.stop()
+    await asyncio.gather(*running)
+    for key in keys:
+        assert [value for each, value in handled if each == key] == wanted
+    async with await client.subscribe(where, "look") as aside:
+        letters = [await aside.receive(WAIT_S) for _ in range(6)]
+    found = [(each.key.decode(), DeadLetter.of(each)) for each in letters]
+    for key in keys:
+        errors = [there(letter).error for each, letter in found if each == key]
+        assert errors == ["ValueError: no 3", "ValueError: no 6"]
+    assert {there(letter).reason for _, letter in found} == {DeadLetterReason.ATTEMPTS}
 
 
 def _done(history: list[Entry]) -> int:

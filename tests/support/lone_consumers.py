@@ -13,6 +13,7 @@ from confluent_kafka import Message
 from anabranch import client as sdk
 from anabranch.client import QueueConsumer, QueueSettings, TopicLayout
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment
+from anabranch.client._consumer.dead_letters import Produce
 from anabranch.client._consumer.reads import Read
 from anabranch.wire import anabranch_pb2 as pb
 from support.still_watch import lone_member, no_producer
@@ -87,15 +88,22 @@ class Filled:
 
 
 @asynccontextmanager
-async def consuming(end: int, **settings: Any) -> AsyncIterator[tuple[sdk.StreamConsumer, Filled]]:
-    """A consumer of one bucket, sealed at `end`, that is read from its beginning."""
+async def consuming(
+    end: int, produce: Produce = no_producer, aside: str = "", **settings: Any
+) -> AsyncIterator[tuple[sdk.StreamConsumer, Filled]]:
+    """A consumer of one bucket, sealed at `end`, that is read from its beginning.
+
+    `aside`: the topic for dead letters, to which `produce` makes producers.
+    """
     dag = pb.ScalableTopicDAG(epoch=1, incarnation=1)
     member = lone_member("billing")
     member.watch._layout = sdk.TopicLayout.from_proto("public/default/orders", dag)
-    consumer = sdk.StreamConsumer(member, sdk.ConsumerSettings(**settings))
+    consumer = sdk.StreamConsumer(member, sdk.ConsumerSettings(**settings), produce)
     core = consumer._core
     order = core.begin_subscribe(consumer._now())
-    granted = Assignment(1, 1, 1, "g", 1_000.0, (AssignedSegment(0, "k", (0,), (end,)),))
+    policy = sdk.DeadLetterPolicy(topic=aside) if aside else None
+    parts = (AssignedSegment(0, "k", (0,), (end,)),)
+    granted = Assignment(1, 1, 1, "g", 1_000.0, parts, dead_letter=policy)
     assert core.on_subscribed(order.number, granted, consumer._now())
     plane: Any = Filled()
     (holding,) = core.fetches.values()

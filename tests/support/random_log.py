@@ -252,10 +252,11 @@ def random_subscription_record(
             subscription = "a b"
     if op in (SubscriptionOp.CREATE, SubscriptionOp.RESET, SubscriptionOp.POSITIONS):
         fields["positions"] = random_positions(rng, topic)
-    is_queue = fields.get("kind", SubscriptionKind.QUEUE) is SubscriptionKind.QUEUE
+    kind = fields.get("kind", SubscriptionKind.QUEUE)
     tells_dead_letters = op in (SubscriptionOp.CREATE, SubscriptionOp.DEAD_LETTER)
-    if tells_dead_letters and rng.random() < (0.5 if is_queue else 0.1):
-        fields |= {"dead_letter": f"{name}-{subscription}-DLQ", "deliveries_max": rng.randrange(11)}
+    if tells_dead_letters and rng.random() < (0.1 if kind is SubscriptionKind.CHECKPOINT else 0.5):
+        tries = rng.randrange(11) if kind is SubscriptionKind.QUEUE else rng.choice((0, 0, 5))
+        fields |= {"dead_letter": f"{name}-{subscription}-DLQ", "deliveries_max": tries}
     if op in (SubscriptionOp.CREATE, SubscriptionOp.JOIN):
         fields["limit"] = rng.choice((0, 0, 0, 1))
     if rng.random() < 0.05:

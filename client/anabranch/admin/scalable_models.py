@@ -155,13 +155,13 @@ class SubscriptionStats(Answer, frozen=True):
     drained_segments: list[int]
     group_id: str
     positions: dict[int, list[int]] = {}  # by segment, each bucket's next offset; {}: not known
-    dead_letter_topic: str = ""  # a queue's place for messages that nobody could process
-    max_deliveries: int = 0  # a message goes there after so many
+    dead_letter_topic: str = ""  # the place for messages that nobody could process
+    max_deliveries: int = 0  # of a queue: a message goes there after so many
 
 
 class DeadLetterPolicy(Answer, frozen=True):
-    """The dead-letter topic of a queue subscription, and the number of deliveries before a message
-    goes there.
+    """The dead-letter topic of a subscription, and of a queue the number of deliveries before a
+    message goes there; 0 of a stream, whose consumers count attempts.
     """
 
     dead_letter_topic: str

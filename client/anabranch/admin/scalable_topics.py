@@ -24,7 +24,6 @@ from anabranch.admin.scalable_models import (
 )
 from anabranch.core import names
 from anabranch.core.entities.segment import parse_descriptor
-from anabranch.core.entities.subscription import DELIVERIES
 from anabranch.core.errors import InvalidInputError
 
 Place = datetime | Literal["earliest", "latest"]  # the first messages by time
@@ -277,7 +276,7 @@ class ScalableTopics(Resource[TransportT]):
     def get_dead_letter_policy(
         self, topic: str, subscription: str
     ) -> Call[DeadLetterPolicy | None]:
-        """Returns the dead-letter policy of a queue subscription, None if it has none."""
+        """Returns the dead-letter policy of a subscription, None if it has none."""
         return Call("GET", _subscription(topic, subscription, "deadLetterPolicy"))
 
     @RestMethod
@@ -285,10 +284,11 @@ class ScalableTopics(Resource[TransportT]):
         self,
         topic: str,
         subscription: str,
-        max_deliveries: int = DELIVERIES,
+        max_deliveries: int | None = None,
         dead_letter_topic: str = "",
     ) -> Call[None]:
-        """Lets a queue subscription put a message aside after `max_deliveries` failed deliveries.
+        """Lets a subscription put messages aside that its consumers cannot process: a queue after
+        `max_deliveries` failed deliveries, 5 if left. A stream's consumers count attempts.
 
         The default topic is `{topic}-{subscription}-DLQ`. A topic that does not exist is created.
         """
@@ -297,7 +297,7 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def remove_dead_letter_policy(self, topic: str, subscription: str) -> Call[None]:
-        """Ends the putting aside. Kafka then discards a message after ten failed deliveries."""
+        """Ends the putting aside. Kafka then discards a queue's message after ten deliveries."""
         return Call("DELETE", _subscription(topic, subscription, "deadLetterPolicy"))
 
     # --- single segments -----------------------------------------------------------------------

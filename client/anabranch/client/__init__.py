@@ -3,6 +3,7 @@
 from anabranch.access import Credentials, Tls, Token
 from anabranch.client._client import Client
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
+from anabranch.client._consumer.dead_letters import DeadLetter, DeadLetterReason
 from anabranch.client._consumer.messages import Batch, Message
 from anabranch.client._errors import (
     AuthenticationError,
@@ -39,7 +40,6 @@ from anabranch.client._many.consumer import StreamTopicsConsumer
 from anabranch.client._producer.messages import BatchStats, DeliveryResult, OnDelivery
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.consumer import QueueConsumer
-from anabranch.client._queue.dead_letters import DeadLetter, DeadLetterReason
 from anabranch.client._queue.messages import QueueBatch, QueueMessage
 from anabranch.client._settings import (
     ConsumerOptions,

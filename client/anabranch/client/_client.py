@@ -162,7 +162,10 @@ class Client(Closing):
         """
         made = ConsumerSettings.of(settings, changes)
         return await self._subscribed(
-            topic, subscription, consumer_name, lambda member: StreamConsumer(member, made)
+            topic,
+            subscription,
+            consumer_name,
+            lambda member: StreamConsumer(member, made, self.create_producer),
         )
 
     async def subscribe_checkpoint(
@@ -222,7 +225,8 @@ class Client(Closing):
         made = ConsumerSettings.of(settings, changes)
         self._check_open()
         ways = (self.nodes, self.kafka, self._traffic)
-        consumer = StreamTopicsConsumer(*ways, topics, subscription, consumer_name, made)
+        who = (topics, subscription, consumer_name)
+        consumer = StreamTopicsConsumer(*ways, *who, made, self.create_producer)
         await self._start(consumer)
         return consumer
 

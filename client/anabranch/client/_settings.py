@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypedDict
 import msgspec
 
 from anabranch.core import names
-from anabranch.core.entities.subscription import DELIVERIES, DELIVERIES_MAX
+from anabranch.core.entities.subscription import DELIVERIES_MAX
 from anabranch.core.errors import InvalidInputError
 
 Start = Literal["earliest", "latest"] | datetime | int
@@ -227,6 +227,27 @@ class ReceivingOptions(TypedDict, total=False):
     subscribe_timeout_s: float
 
 
+class DeadLetterPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The rule for messages that a subscription could not process. Raises InvalidInputError.
+
+    `deliveries_max` is a queue's: the deliveries before a message goes to the dead-letter topic, 5
+    if left. A stream has none, since `Retry` of its `run` counts attempts. `topic` is a scalable
+    topic, and is created if it does not exist. The default is `{topic}-{subscription}-DLQ`, in the
+    same namespace.
+    """
+
+    deliveries_max: int | None = None
+    topic: str = ""
+
+    def __post_init__(self) -> None:
+        if self.deliveries_max is not None:
+            _check_whole("deliveries_max", self.deliveries_max, 1, DELIVERIES_MAX)
+        if not isinstance(self.topic, str):
+            raise InvalidInputError(f"topic must be a str: {type(self.topic).__name__}")
+        if self.topic:
+            names.parse_scalable_topic(self.topic)
+
+
 class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
     """The settings of a stream or checkpoint consumer. Raises InvalidInputError.
 
@@ -236,13 +257,15 @@ class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
 
     `commit_interval_s` is the time between commits. `commit_again_s` is the interval of repeating a
     commit that is unchanged. Kafka forgets positions that nobody has committed for
-    `offsets.retention.minutes` (7 days by default), even if they are in use.
+    `offsets.retention.minutes` (7 days by default), even if they are in use. `dead_letter` becomes
+    the policy of a stream's subscription, which keeps it.
     """
 
     commit_interval_s: float = 0.1
     commit_again_s: float = 6 * 3600.0
     settle_timeout_s: float | None = None
     read: ReadSettings = ReadSettings()
+    dead_letter: DeadLetterPolicy | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -251,6 +274,7 @@ class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
         _check_not_negative("settle_timeout_s", self.settle_s)
         if not isinstance(self.read, ReadSettings):
             raise InvalidInputError(f"read must be ReadSettings: {self.read!r}")
+        _check_policy(self.dead_letter)
 
     @property
     def settle_s(self) -> float:
@@ -265,25 +289,7 @@ class ConsumerOptions(ReceivingOptions, total=False):
     commit_again_s: float
     settle_timeout_s: float | None
     read: ReadSettings
-
-
-class DeadLetterPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule for messages that a queue subscription could not process. Raises InvalidInputError.
-
-    `deliveries_max` is the number of deliveries before a message goes to the dead-letter topic.
-    `topic` is a scalable topic, and is created if it does not exist. The default is
-    `{topic}-{subscription}-DLQ`, in the same namespace.
-    """
-
-    deliveries_max: int = DELIVERIES
-    topic: str = ""
-
-    def __post_init__(self) -> None:
-        _check_whole("deliveries_max", self.deliveries_max, 1, DELIVERIES_MAX)
-        if not isinstance(self.topic, str):
-            raise InvalidInputError(f"topic must be a str: {type(self.topic).__name__}")
-        if self.topic:
-            names.parse_scalable_topic(self.topic)
+    dead_letter: DeadLetterPolicy | None
 
 
 class QueueSettings(ReceivingSettings, frozen=True, kw_only=True):
@@ -306,8 +312,7 @@ class QueueSettings(ReceivingSettings, frozen=True, kw_only=True):
         _check_whole("messages_max", self.messages_max, 1, _COUNT_MAX)
         if self.lock_s is not None:
             _check_positive("lock_s", self.lock_s)
-        if not isinstance(self.dead_letter, DeadLetterPolicy | None):
-            raise InvalidInputError(f"dead_letter must be a DeadLetterPolicy: {self.dead_letter!r}")
+        _check_policy(self.dead_letter)
 
 
 class QueueOptions(ReceivingOptions, total=False):
@@ -316,3 +321,8 @@ class QueueOptions(ReceivingOptions, total=False):
     messages_max: int
     lock_s: float | None
     dead_letter: DeadLetterPolicy | None
+
+
+def _check_policy(given: Any) -> None:
+    if not isinstance(given, DeadLetterPolicy | None):
+        raise InvalidInputError(f"dead_letter must be a DeadLetterPolicy: {given!r}")

@@ -154,6 +154,16 @@ class _TopicConsumer(_Consumer[SingleT, MessageT]):
         """`tenant/namespace/name`."""
         return self._part.topic
 
+    @property
+    def dead_letter(self) -> DeadLetterPolicy | None:
+        """The subscription's dead-letter policy, None for none."""
+        return self._part.dead_letter
+
+    @property
+    def dead_letters_waiting(self) -> int:
+        """The number of its messages that could not be put aside so far. It goes on trying."""
+        return self._part.dead_letters_waiting
+
 
 class _OrderedConsumer(_TopicConsumer[OrderedT, Message]):
     """The common part of stream and checkpoint consumers."""
@@ -199,16 +209,6 @@ class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
     acknowledge_all = calls(queue.QueueConsumer.acknowledge_all)
     release = calls(queue.QueueConsumer.release)
     reject = calls(queue.QueueConsumer.reject)
-
-    @property
-    def dead_letter(self) -> DeadLetterPolicy | None:
-        """The subscription's dead-letter policy, None for none."""
-        return self._part.dead_letter
-
-    @property
-    def dead_letters_waiting(self) -> int:
-        """The number of its messages that could not be put aside so far. It goes on trying."""
-        return self._part.dead_letters_waiting
 
 
 class StreamTopicsConsumer(_Consumer[many.StreamTopicsConsumer, Message]):

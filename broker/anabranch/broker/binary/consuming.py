@@ -182,7 +182,7 @@ class _Client:
             async def register() -> RegisteredConsumer:
                 if asked.HasField("dead_letter") and not asked.begun_at:
                     said = asked.dead_letter
-                    policy = DeadLettersWanted(said.topic, said.deliveries_max)
+                    policy = DeadLettersWanted(said.topic, said.deliveries_max or None)
                     await self._dead_letters.make(wanted, policy, self._guard)
                 return await self._consumers.subscribe(wanted, link)
 

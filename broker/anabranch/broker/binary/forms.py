@@ -146,7 +146,7 @@ def assignment_form(
         begun_at=known.created_offset,
         commits_again=assignment.commits_again or None,
     )
-    if known.deliveries_max:
+    if known.dead_letter:
         form.dead_letter.topic = full_name(known.dead_letter)
         form.dead_letter.deliveries_max = known.deliveries_max
     parts = {part.segment_id: part for part in topic.segments}

@@ -192,9 +192,9 @@ def skip_all(admin: Admin, topic: str, name: str) -> str:
 
 @subscriptions.group("dead-letters")
 def dead_letters() -> None:
-    """Messages that a queue could not process.
+    """Messages that consumers could not process.
 
-    A queue puts them aside in a topic. Without such a topic they are lost in the end.
+    They put them aside in a topic. Without one a queue loses them in the end, and a stream waits.
 
     Example: anabranch topics subscriptions dead-letters set public/default/orders jobs
     """
@@ -203,9 +203,12 @@ def dead_letters() -> None:
 def _aside(found: DeadLetterPolicy | None, topic: str, name: str) -> str:
     if found is None:
         return f"subscription {name} of {full_of(topic)} has no dead letters"
+    was = "could not process"
+    if found.max_deliveries:
+        was = f"was given {found.max_deliveries} times in vain"
     return (
-        f"messages that subscription {name} of {full_of(topic)} was given "
-        f"{found.max_deliveries} times in vain go to {found.dead_letter_topic}"
+        f"messages that subscription {name} of {full_of(topic)} {was} go to "
+        f"{found.dead_letter_topic}"
     )
 
 
@@ -227,8 +230,8 @@ def show(admin: Admin, topic: str, name: str) -> DeadLetterPolicy | None:
 @click.option(
     "--deliveries",
     type=click.IntRange(1, DELIVERIES_MAX),
-    default=DELIVERIES,
-    help="Deliveries of a message before it is put aside.",
+    show_default=False,
+    help=f"A queue's deliveries of a message before it is put aside; {DELIVERIES} if left.",
 )
 @click.option(
     "--to",
@@ -238,11 +241,12 @@ def show(admin: Admin, topic: str, name: str) -> DeadLetterPolicy | None:
     help="A scalable topic, made if needed; TOPIC-NAME-DLQ if left.",
 )
 @changes
-def set_(admin: Admin, topic: str, name: str, deliveries: int, where: str) -> str:
-    """Let the queue subscription NAME of TOPIC put messages aside that it could not process.
+def set_(admin: Admin, topic: str, name: str, deliveries: int | None, where: str) -> str:
+    """Let the subscription NAME of TOPIC put messages aside that it could not process.
 
-    A message goes to that topic after so many deliveries without an acknowledgement, or when a
-    consumer rejects it. Its headers tell its origin and the reason.
+    A queue's message goes to that topic after so many deliveries without an acknowledgement, or
+    when a consumer rejects it. A stream's goes there as the handlers of its consumers say. Its
+    headers tell its origin and the reason.
 
     Example: anabranch topics subscriptions dead-letters set public/default/orders jobs
     --deliveries 3

@@ -148,7 +148,7 @@ def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
         ),
         bootstrap_servers=proto.bootstrap_servers,
         dead_letter=DeadLetterPolicy(
-            deliveries_max=proto.dead_letter.deliveries_max, topic=proto.dead_letter.topic
+            deliveries_max=proto.dead_letter.deliveries_max or None, topic=proto.dead_letter.topic
         )
         if proto.HasField("dead_letter")
         else None,
@@ -162,7 +162,7 @@ def policy_form(policy: DeadLetterPolicy | None) -> PolicyForm | None:
     """Encodes a dead-letter policy, None for none."""
     if policy is None:
         return None
-    return PolicyForm(topic=policy.topic or None, deliveries_max=policy.deliveries_max)
+    return PolicyForm(topic=policy.topic or None, deliveries_max=policy.deliveries_max or 0)
 
 
 def by_segment(

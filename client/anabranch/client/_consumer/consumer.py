@@ -128,6 +128,17 @@ class Consumer(Receiving[MessageT]):
         """True once nothing of it is left to close."""
         return self._is_closing and (self._closing is None or self._closing.done())
 
+    @property
+    def dead_letter(self) -> DeadLetterPolicy | None:
+        """The subscription's dead-letter policy, None for none."""
+        assignment = self._core.assignment
+        return None if assignment is None else assignment.dead_letter
+
+    @property
+    def dead_letters_waiting(self) -> int:
+        """The number of its messages that could not be put aside so far. It goes on trying."""
+        return self._core.dead_letters_waiting
+
     @abstractmethod
     async def start(self) -> Self:
         """Subscribes. Raises the errors of `ConsumerSession.start`, such as ConsumerBusyError."""

@@ -68,7 +68,7 @@ class ConsumerCore:
         self.assignment: Assignment | None = None
         self.needs_subscribe = True
         self.subscribed = False
-        self.dead_letters_waiting = 0  # a queue's, that could not be put aside
+        self.dead_letters_waiting = 0  # that could not be put aside
         self.lapses = 0  # sessions that ended because no controller answered
         self.lost = False  # something acknowledged was not committed before one of these
         self._holdings: dict[SegmentBucket, Holding] = {}

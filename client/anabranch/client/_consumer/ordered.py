@@ -53,7 +53,7 @@ class OrderedConsumer(Consumer[Message]):
     def __init__(self, membership: Membership, settings: ConsumerSettings) -> None:
         resources = membership.resources
         core = ConsumerCore(settings.settle_s, resources.numbers(), resources.keep_alives)
-        super().__init__(membership, core, settings.start_ms)
+        super().__init__(membership, core, settings.start_ms, settings.dead_letter)
         self._settings = settings
         self._look_s = resources.look_s
         self._reading = Reading(

@@ -18,6 +18,7 @@ import msgspec
 
 from anabranch.client._aio import Receiving, Tasks
 from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.dead_letters import Produce
 from anabranch.client._consumer.messages import (
     Batch,
     Lost,
@@ -70,6 +71,7 @@ class StreamTopicsConsumer(Receiving[Message]):
         subscription: str,
         consumer_name: str,
         settings: ConsumerSettings,
+        produce: Produce,
     ) -> None:
         kind = type(selection)
         if not issubclass(kind, TopicSelection):
@@ -81,6 +83,7 @@ class StreamTopicsConsumer(Receiving[Message]):
         self._kafka = kafka
         self._traffic = traffic
         self._settings = settings
+        self._produce = produce
         self._late_settings = msgspec.structs.replace(settings, start="earliest")
         self._now: Callable[[], float] = clock.now
         self._list = TopicListWatch(nodes, selection)
@@ -300,6 +303,7 @@ class StreamTopicsConsumer(Receiving[Message]):
             consumer = StreamConsumer(
                 Membership(*who, self._parts, readable),
                 self._late_settings if is_late else self._settings,
+                self._produce,
             )
             await consumer.start()
         except BaseException:

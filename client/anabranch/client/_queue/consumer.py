@@ -21,17 +21,12 @@ from anabranch.client._aio import on_thread
 from anabranch.client._consumer.assignment import Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.dead_letters import DeadLetterReason, Produce
 from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Source
 from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
-from anabranch.client._queue.dead_letters import (
-    DeadLetterProducer,
-    DeadLetterReason,
-    Produce,
-    goes_aside,
-    limit_of,
-)
+from anabranch.client._queue.dead_letters import DeadLetterProducer, goes_aside, limit_of
 from anabranch.client._queue.messages import (
     ACCEPT,
     DELAY,
@@ -44,8 +39,9 @@ from anabranch.client._queue.messages import (
 from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering, ShareGroup
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
-from anabranch.client._settings import DeadLetterPolicy, QueueSettings
+from anabranch.client._settings import QueueSettings
 from anabranch.client._topics.layout import TopicLayout
+from anabranch.core.entities.subscription import DELIVERIES
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
@@ -175,12 +171,6 @@ class QueueConsumer(Consumer[QueueMessage]):
         return message.delivery.acknowledge(message.index, REJECT)
 
     @property
-    def dead_letter(self) -> DeadLetterPolicy | None:
-        """The subscription's dead-letter policy, None for none."""
-        assignment = self._core.assignment
-        return None if assignment is None else assignment.dead_letter
-
-    @property
     def dead_letters_waiting(self) -> int:
         """The number of its messages that could not be put aside so far. It goes on trying."""
         return self._dead_letters.failing
@@ -192,7 +182,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         policy = self.dead_letter
         if policy is None:
             return "", 0
-        return policy.topic, limit_of(policy.deliveries_max, self._delivering.count_max)
+        most = policy.deliveries_max or DELIVERIES
+        return policy.topic, limit_of(most, self._delivering.count_max)
 
     def _put(self, message: QueueMessage, reason: DeadLetterReason) -> bool:
         count_max = self._delivering.count_max

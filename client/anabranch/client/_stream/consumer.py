@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Final, Unpack
 
 from anabranch.client._consumer.assignment import Fetch, Partition
+from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.dead_letters import Produce
 from anabranch.client._consumer.gaps import read, written
 from anabranch.client._consumer.group_offsets import Position
 from anabranch.client._consumer.holding import Holding
@@ -16,7 +18,9 @@ from anabranch.client._consumer.messages import Batch, Lost, Message, parts_of, 
 from anabranch.client._consumer.ordered import RETRY_S, OrderedConsumer
 from anabranch.client._consumer.resources import Offsets
 from anabranch.client._errors import ClosedError, DeadlineError, SessionLapsedError
+from anabranch.client._settings import ConsumerSettings
 from anabranch.client._stream.handler_threads import HandlerThreads
+from anabranch.client._stream.letters import Letters
 from anabranch.client._stream.run import BlockedKey, Run
 from anabranch.client._stream.settings import Handler, RunOptions, RunSettings, is_async
 from anabranch.core.errors import InvalidInputError
@@ -39,6 +43,12 @@ class StreamConsumer(OrderedConsumer):
     _kind = ScalableConsumerType.STREAM
     _skips_gone = True
     _run: Run | None = None
+
+    def __init__(
+        self, membership: Membership, settings: ConsumerSettings, produce: Produce
+    ) -> None:
+        super().__init__(membership, settings)
+        self._produce = produce
 
     def acknowledge(self, received: Message | Batch) -> None:
         """Notes that everything up to this message or batch has been processed.
@@ -78,11 +88,17 @@ class StreamConsumer(OrderedConsumer):
         self._home.check()
         settings = RunSettings(**options)
         settings.check(handler, self._settings.settle_s)
+        if settings.retry.then == "dead_letter" and self.dead_letter is None:
+            raise InvalidInputError(
+                f"subscription {self.subscription} of {self.topic} has no dead letters: subscribe "
+                "with dead_letter=DeadLetterPolicy()"
+            )
         if self._run is not None or self._current is not None or self.in_flight:
             raise InvalidInputError(
                 f"consumer {self.consumer_name} of {self.topic} has received messages, or runs "
                 "already: one either receives or runs, once"
             )
+        letters = Letters((self.topic, self.subscription), self._produce, lambda: self.dead_letter)
         threads = None if is_async(handler) else HandlerThreads(handler, settings.concurrency)
         self._run = run = Run(
             self._core,
@@ -92,6 +108,7 @@ class StreamConsumer(OrderedConsumer):
             self._now,
             self._note_done,
             self._readable,
+            letters,
             self._logger,
         )
         try:
@@ -101,6 +118,7 @@ class StreamConsumer(OrderedConsumer):
         finally:
             if threads is not None:
                 threads.close()
+            await letters.close()
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Ends `run`: starts nothing more, waits for what runs, then closes the consumer. In a

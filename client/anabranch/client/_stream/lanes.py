@@ -34,6 +34,7 @@ class Item(Generic[_MessageT]):
     lane: KeyLane[_MessageT]
     failures: int = 0
     error: BaseException | None = None  # of the last attempt
+    is_over: bool = False  # no handler gets it again: it waits to be put aside
     is_dropped: bool = False
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.core.errors import InvalidInputError
 
-Then = Literal["block", "stop"]  # what follows the last attempt
+Then = Literal["block", "stop", "dead_letter"]  # what follows the last attempt
 
 _DELAY_S_MAX: Final = 3_600.0
 
@@ -38,20 +38,24 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """The attempts at a message, and what follows the last one.
 
     Its key waits while attempts last, and other keys go on. `then` is "block": the key waits on,
-    with an attempt after each longest wait; or "stop": the consumer ends with HandlerError.
+    with an attempt after each longest wait; "stop": the consumer ends with HandlerError; or
+    "dead_letter": the message goes to the subscription's dead letters, and its key goes on. More
+    than `letters_max` of the last 1,000 messages end the consumer instead.
     """
 
     attempts_max: int = 8
     delay_s: Backoff = Backoff()
     then: Then = "block"
+    letters_max: int = 100
 
     def check(self) -> None:
         """Raises InvalidInputError for values that make no sense."""
         wait = self.delay_s
         if not isinstance(wait, Backoff):
             raise InvalidInputError(f"delay_s must be a Backoff: {wait!r}")
-        if not _is_count(self.attempts_max):
-            raise InvalidInputError(f"attempts_max must be at least 1: {self.attempts_max!r}")
+        for name in ("attempts_max", "letters_max"):
+            if not _is_count(count := getattr(self, name)):
+                raise InvalidInputError(f"{name} must be at least 1: {count!r}")
         if not all(map(_is_number, (wait.first, wait.factor, wait.most))):
             raise InvalidInputError(f"a Backoff has numbers: {wait}")
         if not (0.0 < wait.first <= wait.most <= _DELAY_S_MAX and wait.factor >= 1.0):

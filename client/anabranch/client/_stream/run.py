@@ -1,11 +1,8 @@
-"""`Run`: a consumer's messages go to handlers, side by side by key.
+"""`Run`: a consumer's messages go to handlers, side by side by key, as its `Schedule` says.
 
 One task drives, as in the consumer itself: it takes what was read, starts what may start, and
 cancels what is not ours any more. A handler that ends starts the next one at once. All on one event
 loop, without locks.
-
-A message is acknowledged when its handler returns. So the position has gaps, which are committed
-with it (`_consumer.gaps`), and a message starts only if the map of them fits.
 """
 
 from __future__ import annotations
@@ -13,22 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.dead_letters import said
 from anabranch.client._consumer.gaps import Gaps
 from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._consumer.messages import Batch, Message, Source
 from anabranch.client._consumer.reading import Reading
-from anabranch.client._errors import HandlerError
-from anabranch.client._stream.lanes import Item, Lanes
-from anabranch.client._stream.retry import Again, Reject
-from anabranch.client._stream.settings import CANCEL_S, AsyncHandler, RunSettings
-from anabranch.client._stream.width import Width
+from anabranch.client._errors import ClientError
+from anabranch.client._stream.lanes import Item
+from anabranch.client._stream.letters import Letters
+from anabranch.client._stream.schedule import CANCEL_S, Schedule, Started
+from anabranch.client._stream.settings import AsyncHandler, RunSettings
 from anabranch.client._stream.work import Work
+from anabranch.core.errors import InvalidInputError
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
@@ -39,7 +38,10 @@ _TELL_S: Final = 60.0
 _BATCHES_AT_ONCE: Final = 4  # taken before the loop has its turn
 _TURN: Final = 50  # handlers that end at once, before the loop has its turn
 
-_Item = Item[tuple[KafkaMessage, Source]]
+_Message = tuple[KafkaMessage, Source]
+_Item = Item[_Message]
+_Started = Started[_Message]
+_ALL_DONE: Final[Mapping[_Item, BaseException]] = {}
 
 
 class BlockedKey(NamedTuple):
@@ -69,6 +71,7 @@ class Run:
         now: Callable[[], float],
         done: Callable[[Holding, float], None],
         readable: asyncio.Event,
+        letters: Letters,
         logger: EventLog,
     ) -> None:
         self._core = core
@@ -79,13 +82,14 @@ class Run:
         self._done = done
         self._readable = readable
         self._logger = logger
-        self._lanes: Lanes[tuple[KafkaMessage, Source]] = Lanes(self._may_start)
-        self._width = Width(settings.concurrency)
+        topic = letters.topic
+        self._schedule: Schedule[_Message] = Schedule(
+            core, settings.retry, settings.concurrency, topic
+        )
+        self._letters = letters
         self._tasks: dict[Holding, set[asyncio.Task[None]]] = {}  # what runs, by bucket
         self._paused: set[int] = set()
         self._resumed: set[int] = set()  # what was on its way at a pause is read twice
-        self._failure: BaseException | None = None
-        self._is_draining = False
         self._told = LogRateLimit(_TELL_S)
         self._moment = now()
 
@@ -94,11 +98,11 @@ class Run:
     async def drive(self, check: Callable[[], None]) -> None:
         """Works until it is stopped. `check` raises what ends the consumer, which ends this."""
         try:
-            while not (self._is_draining and not self._tasks):
+            while not (self._schedule.is_draining and not self._tasks):
                 self._readable.clear()
                 check()
-                if self._failure is not None:
-                    raise self._failure
+                if self._schedule.failure is not None:
+                    raise self._schedule.failure
                 self._moment = self._now()
                 self._tend()
                 is_more = self._fill()
@@ -112,7 +116,7 @@ class Run:
 
     def begin_drain(self) -> None:
         """Starts nothing more. `drive` returns once nothing runs."""
-        self._is_draining = True
+        self._schedule.is_draining = True
         self._readable.set()
 
     @property
@@ -129,7 +133,7 @@ class Run:
 
     async def cancel(self) -> None:
         """Cancels what runs, and waits a moment for it. What does not end is left behind."""
-        self._is_draining = True
+        self._schedule.is_draining = True
         running = [task for tasks in self._tasks.values() for task in tasks]
         for task in running:
             task.cancel()
@@ -140,18 +144,18 @@ class Run:
 
     def blocked(self) -> Iterator[BlockedKey]:
         """The messages that failed, and for which their keys wait."""
-        for item in self._lanes.blocked():
+        for item in self._schedule.lanes.blocked():
             raw, source = item.message
             place, error = source.holding.place, item.error
-            said = "" if error is None else _said(error)
-            yield BlockedKey(raw.key(), *place, item.offset, item.failures, said)
+            text = "" if error is None else said(error)
+            yield BlockedKey(raw.key(), *place, item.offset, item.failures, text)
 
     # Reading.
 
     @property
     def _has_room(self) -> bool:
         """What is paused does not count, so that it holds up no other bucket."""
-        lanes, settings = self._lanes, self._settings
+        lanes, settings = self._schedule.lanes, self._settings
         paused = [lanes.queued[each] for each in self._paused if each in lanes.queued]
         messages = lanes.messages - sum(each.messages for each in paused)
         size = lanes.bytes - sum(each.bytes for each in paused)
@@ -159,7 +163,7 @@ class Run:
 
     def _fill(self) -> bool:
         """Takes what was read into the lanes. Returns True if there may be more."""
-        if self._is_draining:
+        if self._schedule.is_draining:
             return False
         for _ in range(_BATCHES_AT_ONCE):
             if not self._has_room:
@@ -176,7 +180,7 @@ class Run:
             source = batch.source_of(raw)
             number, offset = source.number, raw.offset() or 0
             if number not in known:
-                known[number] = self._served(number)
+                known[number] = self._schedule.served(number)
             found = known[number]
             if found is None:
                 continue  # it was taken away
@@ -188,14 +192,9 @@ class Run:
                 holding.skip(start, offset)
             else:
                 key = self._key_of(raw, source, offset)
-                self._lanes.add(key, number, (raw, source), start, offset, len(raw))
+                self._schedule.lanes.add(key, number, (raw, source), start, offset, len(raw))
         for number in known:
             self._pause(number)
-
-    def _served(self, number: int) -> tuple[Holding, Gaps] | None:
-        holding = self._core.fetches.get(number)
-        gaps = None if holding is None else holding.work_apart()
-        return None if holding is None or gaps is None else (holding, gaps)
 
     def _key_of(self, raw: KafkaMessage, source: Source, offset: int) -> Hashable:
         """Returns the lane: keys with the same bytes, or else each message for itself."""
@@ -218,12 +217,12 @@ class Run:
         """Stops to read a bucket that has more than its share of what is nearly full, until it has
         half of that.
         """
-        plane, queued = self._reading.plane, self._lanes.queued.get(number)
+        plane, queued = self._reading.plane, self._schedule.lanes.queued.get(number)
         fetches = self._core.fetches
         holding = fetches.get(number)
         if plane is None or queued is None or holding is None or holding.fetch is None:
             return
-        settings, lanes = self._settings, self._lanes
+        settings, lanes = self._settings, self._schedule.lanes
         messages = max(1, settings.queued_max // len(fetches))
         size = max(1, settings.queued_bytes_max // len(fetches))
         if number not in self._paused:
@@ -243,78 +242,78 @@ class Run:
 
     def _tend(self) -> None:
         """Notices buckets that were taken away, and attempts whose time has come."""
-        fetches = self._core.fetches
-        for number in [each for each in self._lanes.queued if each not in fetches]:
-            self._lanes.drop(number)
+        for number in self._schedule.tend(self._moment):
             self._paused.discard(number)
             self._resumed.discard(number)
         for number in list(self._paused):
             self._pause(number)
         for holding, tasks in self._tasks.items():
-            settles = holding.phase is Phase.SETTLING
-            is_late = settles and self._moment >= holding.settle_by - CANCEL_S
-            if is_late or not self._core.is_held(holding, self._moment):
+            if self._schedule.must_cancel(holding, self._moment):
                 for task in tasks:
                     if not task.cancelling():  # once: it may be cleaning up
                         task.cancel()
-        self._lanes.wake(self._moment)
-
-    def _may_start(self, item: _Item) -> bool:
-        holding = self._core.may_deliver(item.number, self._moment)
-        gaps = None if holding is None else holding.gaps
-        return gaps is not None and gaps.admits(item.start, item.offset)
+        self._core.dead_letters_waiting = self._schedule.letters_waiting
 
     def _start(self) -> None:
-        while (found := self._next()) is not None:
-            self._note_task(supervised(self._work(*found), "handler"), found[1])
+        while (started := self._schedule.next(self._moment)) is not None:
+            self._note_task(supervised(self._work(started), "handler"), started.holding)
 
-    def _next(self) -> tuple[_Item, Holding] | None:
-        """Returns the next message to work on now, which counts as begun; None if there is none."""
-        if self._is_draining or self._failure is not None:
-            return None
-        if self._lanes.running >= self._width.now:
-            return None
-        item = self._lanes.take()
-        if item is None:
-            return None
-        holding = self._core.fetches[item.number]
-        holding.work_begins(item.offset)
-        return item, holding
-
-    async def _work(self, item: _Item, holding: Holding) -> None:
+    async def _work(self, started: _Started) -> None:
         """Works on messages. A fault of ours, or what ends the process, ends `drive`."""
         try:
-            await self._work_on(item, holding)
+            await self._work_on(started)
         except BaseException as error:
-            self._failure = self._failure or error
+            self._schedule.failure = self._schedule.failure or error
             self._readable.set()
             if not isinstance(error, Exception):
                 raise
 
-    async def _work_on(self, item: _Item, holding: Holding) -> None:
+    async def _work_on(self, started: _Started) -> None:
         """Works on one message after the other, as long as there is one to begin."""
         task: Any = asyncio.current_task()
         count = 0
         while True:
             try:
-                ended = await self._attempt(item, rests=count % _TURN == _TURN - 1)
+                outcomes = await self._attempt(started, rests=count % _TURN == _TURN - 1)
             finally:
-                self._forget_task(task, holding)
+                self._forget_task(task, started.holding)
             self._moment = self._now()
             # Else the handler itself has raised CancelledError, and has failed.
             is_cancelled = task.cancelling() > 0
-            self._ended(item, holding, ended, is_cancelled=is_cancelled)
-            if ended is not None or self._lanes.messages <= self._settings.queued_max // 2:
+            blocked = self._schedule.ended(
+                started, outcomes, self._moment, is_cancelled=is_cancelled
+            )
+            for item, error in blocked:
+                self._tell(item, error)
+            if outcomes or self._schedule.lanes.messages <= self._settings.queued_max // 2:
                 self._readable.set()
-            found = None if is_cancelled else self._next()
+            self._done(started.holding, self._moment)
+            found = None if is_cancelled else self._schedule.next(self._moment)
             if found is None:
                 return
-            item, holding = found
-            self._note_task(task, holding)
+            started = found
+            self._note_task(task, started.holding)
             count += 1
 
-    async def _attempt(self, item: _Item, *, rests: bool) -> BaseException | None:
-        """Returns what the handler raised. `rests`: others have their turn on the loop before."""
+    async def _attempt(self, started: _Started, *, rests: bool) -> Mapping[_Item, BaseException]:
+        """Returns the messages that are not done, each with the reason. `rests`: others have their
+        turn on the loop before.
+        """
+        item = started.items[0]
+        error = item.error if item.is_over else await self._call(item, rests=rests)
+        if error is None:
+            return _ALL_DONE
+        is_cancelled = isinstance(error, asyncio.CancelledError) and _is_cancelled()
+        if item.is_over or (
+            not is_cancelled
+            and self._schedule.goes_aside(item, started.holding, error, self._now())
+        ):
+            not_stored = await self._put_aside(item, error)
+            return _ALL_DONE if not_stored is None else {item: not_stored}
+        return {item: error}
+
+    async def _call(self, item: _Item, *, rests: bool) -> BaseException | None:
+        """Returns what the handler raised."""
         raw, source = item.message
         assignment, timeout_s = self._core.assignment, self._settings.timeout_s
         incarnation = 0 if assignment is None else assignment.incarnation
@@ -335,6 +334,15 @@ class Run:
             return error
         return None
 
+    async def _put_aside(self, item: _Item, error: BaseException) -> BaseException | None:
+        """Sends a message to the dead letters. Returns why it is not there, None if it is."""
+        try:
+            letter = await self._letters.put(Message(*item.message), item.failures, error)
+        except (ClientError, InvalidInputError, TimeoutError, asyncio.CancelledError) as failed:
+            return failed
+        self._logger.info("handler.dead_letter", **letter.fields())
+        return None
+
     def _note_task(self, task: asyncio.Task[None], holding: Holding) -> None:
         tasks = self._tasks.get(holding)
         if tasks is None:
@@ -347,63 +355,22 @@ class Run:
         if not tasks:
             del self._tasks[holding]
 
-    def _ended(
-        self, item: _Item, holding: Holding, error: BaseException | None, *, is_cancelled: bool
-    ) -> None:
-        item.error = error
-        if error is None:
-            self._core.finish(holding, item.start, item.offset, self._moment)
-            self._lanes.done(item)
-            self._width.succeeded()
-        else:
-            self._core.give_up_work(holding, item.offset, self._moment)
-            fetch, gaps = holding.fetch, holding.gaps
-            if fetch is None or gaps is None or item.offset >= gaps.read_end or self._is_draining:
-                self._lanes.done(item)  # it is read again, here or by whoever has the bucket then
-            else:
-                item.number = fetch.number  # the bucket may have gone, and come back
-                if is_cancelled and isinstance(error, asyncio.CancelledError):
-                    self._lanes.again(item, self._moment)
-                elif isinstance(error, Again):
-                    self._lanes.again(item, self._moment + error.delay_s)
-                else:
-                    self._failed(item, error)
-        self._done(holding, self._moment)
-
-    def _failed(self, item: _Item, error: BaseException) -> None:
-        retry = self._settings.retry
-        item.failures += 1
-        self._width.failed(item.lane.key, self._moment)
-        is_over = isinstance(error, Reject) or item.failures >= retry.attempts_max
-        delay_s = retry.delay_s.most if is_over else retry.delay_s.delay_s(item.failures)
-        if is_over:
-            self._tell(item, error)
-        if is_over and retry.then == "stop":
-            self._lanes.done(item)
-            self._failure = HandlerError(
-                f"the handler failed {item.failures} times with {item.message[1].holding.place} "
-                f"@{item.offset} of {item.message[1].topic}, the last time with {_said(error)}"
-            )
-            self._failure.__cause__ = error
-            return
-        self._lanes.again(item, self._moment + delay_s)
-
     def _tell(self, item: _Item, error: BaseException) -> None:
         raw, source = item.message
         key: Any = raw.key()
         if self._told.due((item.number, item.offset), self._moment):
             self._logger.warning(
-                "handler.key_blocked",
+                "consumer.dead_letter_failed" if item.is_over else "handler.key_blocked",
                 segment=source.holding.place.segment_id,
                 bucket=source.holding.place.bucket,
                 offset=item.offset,
                 key_crc32=None if key is None else zlib.crc32(key),
                 failures=item.failures,
-                why=_said(error),
+                why=said(error),
             )
 
     async def _rest(self) -> None:
-        at = self._lanes.wake_at()
+        at = self._schedule.lanes.wake_at()
         pause_s = _LOOK_S if at is None else min(_LOOK_S, max(0.0, at - self._now()))
         settling = [h.settle_by for h in self._tasks if h.phase is Phase.SETTLING]
         left = [by - CANCEL_S - self._now() for by in settling]
@@ -413,9 +380,6 @@ class Run:
                 await self._readable.wait()
 
 
-def _said(error: BaseException) -> str:
-    """Names an error of the application, whose words may fail themselves."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the application's
-        return type(error).__name__
+def _is_cancelled() -> bool:
+    task: Any = asyncio.current_task()
+    return bool(task.cancelling())

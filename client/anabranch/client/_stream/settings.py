@@ -10,6 +10,7 @@ import msgspec
 
 from anabranch.client._consumer.messages import Message
 from anabranch.client._stream.retry import Retry
+from anabranch.client._stream.schedule import CANCEL_S
 from anabranch.client._stream.work import Work
 from anabranch.core.errors import InvalidInputError
 
@@ -19,7 +20,6 @@ Ordering = Literal["key", "bucket", "none"]
 
 _CONCURRENCY_MAX: Final = 10_000
 _THREADS_MAX: Final = 256
-CANCEL_S: Final = 2.0  # before a bucket has to be given up, its handlers are cancelled
 
 
 class RunOptions(TypedDict, total=False):

@@ -43,7 +43,7 @@ class SubscriptionOp(IntEnum):
     DRAINED = 4  # sealed segments are consumed to their ends
     RESET = 5  # it begins anew; a queue does with another Kafka group
     POSITIONS = 6  # the log keeps its progress, because Kafka may forget it
-    DEAD_LETTER = 7  # the topic for a queue's failed messages, and the number of tries
+    DEAD_LETTER = 7  # the topic for failed messages, and a queue's number of tries
     LAPSED = 8  # the process of a consumer's name has certainly ended; the name stays registered
 
 
@@ -65,9 +65,10 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
     process that serves under it, or NOBODY. `drained`: ids of sealed segments that are still in the
     layout. `positions`: the points at which it goes on in buckets whose position its Kafka group
     does not know, or no more. For a CHECKPOINT it also has the ends of the last pruned segments.
-    `dead_letter`: for a queue: the scalable topic, `tenant/namespace/name`, that takes messages
-    delivered `deliveries_max` times in vain; "" and 0 for none. `first_offset`: after a reset that
-    kept its Kafka group, the log offset that created that group.
+    `dead_letter`: the scalable topic, `tenant/namespace/name`, that takes what consumers could not
+    process, "" for none: of a queue what was delivered `deliveries_max` times in vain; a stream's
+    consumers count attempts by themselves, so that it is 0. `first_offset`: after a reset that kept
+    its Kafka group, the log offset that created that group.
     """
 
     version: int
@@ -148,7 +149,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def dead_letter_topic(topic: str, subscription: str) -> str:
-    """Returns the default topic of a queue's dead letters; Pulsar's convention.
+    """Returns the default topic of a subscription's dead letters; Pulsar's convention.
 
     >>> dead_letter_topic("public/default/orders", "billing")
     'public/default/orders-billing-DLQ'

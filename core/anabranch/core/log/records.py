@@ -266,7 +266,7 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     `kind`: CREATE. `consumer`: JOIN, LEAVE, LAPSED. `instance`: JOIN, LAPSED: its process.
     `segment_ids`: DRAINED; CREATE, RESET: sealed segments that need no reading.
     `positions`: CREATE, RESET: the start, if not the first message; POSITIONS: all of them.
-    `dead_letter`, `deliveries_max`: CREATE, DEAD_LETTER: for a queue. `limit`: CREATE, JOIN.
+    `dead_letter`, and a queue's `deliveries_max`: CREATE, DEAD_LETTER. `limit`: CREATE, JOIN.
     """
 
     proposal_id: str

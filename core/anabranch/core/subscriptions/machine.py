@@ -47,9 +47,10 @@ def _topic(state: StateReader, record: SubscriptionChange) -> ScalableTopic:
 def _puts_aside_well(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
     if not record.dead_letter and not record.deliveries_max:
         return True
+    kind = (record if before is None else before).kind
+    tries = {SubscriptionKind.QUEUE: range(1, DELIVERIES_MAX + 1), SubscriptionKind.STREAM: (0,)}
     return (
-        (record if before is None else before).kind is SubscriptionKind.QUEUE
-        and 0 < record.deliveries_max <= DELIVERIES_MAX
+        record.deliveries_max in tries.get(kind, ())
         and record.dead_letter != record.topic
         and "://" not in record.dead_letter
         and names.is_valid(names.parse_scalable_topic, record.dead_letter)
@@ -137,7 +138,7 @@ _CONSUMER_FITS: Final = SubscriptionGuard(
     Verdict.INVALID_VALUE,
 )
 _PUTS_ASIDE_WELL: Final = SubscriptionGuard(
-    "a queue can keep its dead letters where the record says, and nobody else has any",
+    "a queue or a stream can keep its dead letters where the record says, and nobody else",
     _puts_aside_well,
     Verdict.INVALID_VALUE,
 )

@@ -44,13 +44,25 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-async def test_a_policy_that_could_lose_messages_or_has_no_queue_is_refused() -> None:
+async def test_a_stream_has_dead_letters_whose_attempts_its_consumers_count() -> None:
+    async with http_nodes() as (nodes, _):
+        http = nodes[0].http
+        await created(nodes[0])
+        assert (await http.put(JOBS, params={"type": "STREAM"})).status_code == 204
+        refused(await http.put(POLICY, json={"maxDeliveries": 3}), 412, "Retry.attempts_max")
+        assert (await http.put(POLICY, json={})).status_code == 204
+        assert (await http.get(POLICY)).json() == {"deadLetterTopic": DLQ, "maxDeliveries": 0}
+        assert (await http.delete(POLICY)).status_code == 204
+        assert (await http.get(POLICY)).status_code == 204
+
+
+async def test_a_policy_that_could_lose_messages_or_be_used_by_nobody_is_refused() -> None:
     async with http_nodes() as (nodes, _):
         http = nodes[0].http
         await created(nodes[0])
         refused(await http.put(POLICY, json={}), 404, "Subscription not found: jobs")
-        assert (await http.put(JOBS, params={"type": "STREAM"})).status_code == 204
-        refused(await http.put(POLICY, json={}), 412, "only those of type QUEUE")
+        assert (await http.put(JOBS, params={"type": "CHECKPOINT"})).status_code == 204
+        refused(await http.put(POLICY, json={}), 412, "only queues and streams")
         lost = {"deadLetterTopic": "public/nowhere/aside"}
         assert (await http.put(f"{JOBS}-2", params={"type": "QUEUE"})).status_code == 204
         policy = f"{JOBS}-2/deadLetterPolicy"
@@ -77,8 +89,12 @@ async def test_a_consumer_brings_a_policy_along_and_others_are_told_of_it() -> N
 async def test_a_consumer_of_another_kind_that_brings_one_is_refused() -> None:
     async with kept_topic() as kept, client_of(kept.node, "a") as client:
         policy = pb.DeadLetterPolicy(deliveries_max=3)
+        refusal = await client.refused(
+            kind=pb.ScalableConsumerType.CHECKPOINT, subscription="jobs", dead_letter=policy
+        )
+        assert "only queues and streams" in refusal.reason
         refusal = await client.refused(subscription="jobs", dead_letter=policy)
-        assert "only those of type QUEUE" in refusal.reason
+        assert "Retry.attempts_max" in refusal.reason
         spoilt = pb.DeadLetterPolicy(deliveries_max=10)
         refusal = await client.refused(kind=QUEUE, subscription="jobs", dead_letter=spoilt)
         assert "Kafka discards it after 10" in refusal.reason

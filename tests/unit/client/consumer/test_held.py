@@ -15,7 +15,7 @@ from anabranch.client._consumer.assignment import SegmentBucket
 from anabranch.client._consumer.holding import Holding, Loss, Phase
 from anabranch.client._consumer.messages import Lost
 from support.lone_consumers import Filled, consuming
-from support.still_watch import lone_member
+from support.still_watch import lone_member, no_producer
 
 
 @asynccontextmanager
@@ -28,8 +28,9 @@ async def three_received() -> AsyncIterator[tuple[sdk.StreamConsumer, sdk.Batch,
 async def test_a_bucket_has_no_time_in_which_it_must_be_given_up_unless_the_user_sets_one() -> None:
     for given, holds_s in ((None, math.inf), (0.3, 0.3)):
         settings = sdk.ConsumerSettings(settle_timeout_s=given)
-        for kind in (sdk.StreamConsumer, sdk.CheckpointConsumer):
-            assert kind(lone_member("billing"), settings)._core.settle_s == holds_s
+        stream = sdk.StreamConsumer(lone_member("billing"), settings, no_producer)
+        checkpoint = sdk.CheckpointConsumer(lone_member("billing"), settings)
+        assert stream._core.settle_s == checkpoint._core.settle_s == holds_s
     assert sdk.ConsumerSettings().settle_timeout_s is None
 
 

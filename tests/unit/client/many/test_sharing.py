@@ -22,6 +22,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import RequestTimeoutError
 from anabranch.wire.server.server import Peer, Routes
 from support.lone_consumers import consuming
+from support.still_watch import no_producer
 from support.topic_node import TopicNode
 from support.waiting import WAIT_S, until
 from support.wire import HOST, on_both_loops, serving
@@ -121,7 +122,9 @@ _Scene = tuple[sdk.StreamTopicsConsumer, sdk.StreamConsumer, sdk.Batch]
 def over_many() -> sdk.StreamTopicsConsumer:
     nodes, selection = Nodes("pulsar://127.0.0.1:1"), sdk.TopicSelection("public/default")
     reporter, settings = TrafficReporter(), sdk.ConsumerSettings()
-    return sdk.StreamTopicsConsumer(nodes, {}, reporter, selection, "billing", "", settings)
+    return sdk.StreamTopicsConsumer(
+        nodes, {}, reporter, selection, "billing", "", settings, no_producer
+    )
 
 
 @asynccontextmanager

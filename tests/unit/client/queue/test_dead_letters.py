@@ -16,9 +16,9 @@ from anabranch.client._queue import dead_letters
 from anabranch.client._queue.messages import ACCEPT, DELAY, HELD, REJECT, RELEASE, Delivery
 from anabranch.client._queue.share_group import Delivering
 from anabranch.core.errors import InvalidInputError
+from support.aside import Aside
 from support.lone_consumers import ready_queue
 from support.still_watch import lone_member
-from support.there import there
 from support.waiting import until
 
 ASIDE = "topic://public/default/orders-jobs-DLQ"
@@ -41,38 +41,6 @@ class Given(KafkaMessage):
 
     def delivery_count(self) -> int:
         return self.count
-
-
-class Aside:
-    """Stands for the producer of the dead letters' topic."""
-
-    is_closed = False
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[bytes, bytes | None, list[tuple[str, bytes]]]] = []
-        self.failure: Exception | None = None
-        self.may_send = asyncio.Event()
-        self.may_send.set()
-        self.bytes_max = math.inf  # of what is added
-
-    async def send(self, value: bytes, key: bytes | None, *, headers: Any) -> None:
-        await self.may_send.wait()
-        if self.failure is not None:
-            raise self.failure
-        pairs = [(n, c.encode() if isinstance(c, str) else c) for n, c in headers]
-        added = [content for name, content in pairs if name.startswith("anabranch")]
-        if sum(map(len, added)) > self.bytes_max:
-            raise sdk.MessageTooLargeError("too large")
-        self.sent.append((value, key, pairs))
-
-    async def abandon(self) -> None:
-        pass
-
-    def letter(self, index: int = 0) -> sdk.DeadLetter:
-        value, key, headers = self.sent[index]
-        pairs: Any = headers
-        raw = KafkaMessage(topic="d", partition=0, value=value, key=key, headers=pairs, offset=0)
-        return there(sdk.DeadLetter.of(sdk.Message(raw, cast("Any", None))))
 
 
 class Scene:

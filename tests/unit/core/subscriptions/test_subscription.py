@@ -105,9 +105,27 @@ def test_dead_letters_that_could_not_be_kept_are_refused(
     assert world.tell(record) is Verdict.INVALID_VALUE
 
 
-@pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
-def test_only_a_queue_has_dead_letters(world: World, kind: SubscriptionKind) -> None:
-    own: dict[str, Any] = {"dead_letter": "public/default/aside", "deliveries_max": 5}
+def test_a_stream_has_dead_letters_without_a_number_of_tries(world: World) -> None:
+    where: dict[str, Any] = {"dead_letter": "public/default/aside"}
+    world.must(world.subscription(SubscriptionOp.CREATE, kind=SubscriptionKind.STREAM, **where))
+    assert (world.subscribed().dead_letter, world.subscribed().deliveries_max) == (
+        "public/default/aside",
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "tries"),
+    [
+        (SubscriptionKind.STREAM, 5),
+        (SubscriptionKind.CHECKPOINT, 0),
+        (SubscriptionKind.CHECKPOINT, 5),
+    ],
+)
+def test_who_counts_otherwise_or_keeps_its_own_positions_has_no_dead_letters(
+    world: World, kind: SubscriptionKind, tries: int
+) -> None:
+    own: dict[str, Any] = {"dead_letter": "public/default/aside", "deliveries_max": tries}
     create = world.subscription(SubscriptionOp.CREATE, kind=kind, **own)
     assert world.tell(create) is Verdict.INVALID_VALUE
     world.must(world.subscription(SubscriptionOp.CREATE, kind=kind))

@@ -110,10 +110,10 @@ def _dead_letters(routes: RouteGroup, topics: TopicOperations, guard: AccessGuar
 
     @routes.get(path)
     async def get_dead_letter_policy(name: TopicName, subscription: str) -> DeadLetterPolicy | None:
-        """A queue subscription's topic for messages that it cannot process; 204 for none."""
+        """The topic for messages that it cannot process, and a queue's tries; 204 for none."""
         await topics.controlled(name, reading=True)
         known = topics.subscriptions.known(name, subscription)
-        if not known.deliveries_max:
+        if not known.dead_letter:
             return None
         return DeadLetterPolicy(full_name(known.dead_letter), known.deliveries_max)
 
@@ -121,12 +121,12 @@ def _dead_letters(routes: RouteGroup, topics: TopicOperations, guard: AccessGuar
     async def set_dead_letter_policy(
         name: TopicName, subscription: str, policy: DeadLettersWanted
     ) -> None:
-        """Lets a queue subscription put aside messages that were delivered so often in vain."""
+        """Lets a queue put aside what was delivered so often in vain, and a stream what failed."""
         await topics.controlled(name)
         await topics.dead_letters.set(name, subscription, policy, guard)
 
     @routes.delete(path)
     async def remove_dead_letter_policy(name: TopicName, subscription: str) -> None:
-        """Puts nothing aside any more: Kafka discards messages delivered ten times in vain."""
+        """Puts nothing aside any more: Kafka discards a queue's messages after ten deliveries."""
         await topics.controlled(name)
         await topics.dead_letters.set(name, subscription, None, guard)

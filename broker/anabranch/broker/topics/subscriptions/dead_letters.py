@@ -1,6 +1,6 @@
-"""A queue's topic for messages that it cannot process.
+"""A subscription's topic for messages that its consumers cannot process.
 
-A queue's consumers send dead letters themselves (`anabranch.client._queue.dead_letters`). So the
+Consumers send dead letters themselves (`anabranch.client._consumer.dead_letters`). So the
 topic for them has to be there before the log says that it is to be used.
 """
 
@@ -45,14 +45,15 @@ _REDIRECTS: Final = (307, 308)
 
 
 class DeadLettersWanted(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A queue's topic for messages that it cannot process, and its number of tries; ours.
+    """A topic for messages that a subscription cannot process, and a queue's number of tries; ours.
 
     The topic, `[topic://]tenant/namespace/name`, is a scalable one, made if it is not there;
-    TOPIC-SUBSCRIPTION-DLQ if left.
+    TOPIC-SUBSCRIPTION-DLQ if left. A queue tries 5 times if that is left. A stream has no number,
+    since the handlers of its consumers count attempts.
     """
 
     dead_letter_topic: str = ""
-    max_deliveries: int = DELIVERIES
+    max_deliveries: int | None = None
 
 
 class DeadLetterPolicies:
@@ -74,10 +75,10 @@ class DeadLetterPolicies:
         topic, subscription = asked.topic, asked.subscription
         self._access.topic(topic)
         self._access.must_control(topic)
-        where = self._checked(topic, subscription, asked.kind, policy)
+        wanted = self._checked(topic, subscription, asked.kind, policy)
         known = self._access.runtime.view.subscription(topic, subscription)
-        if known is None or _policy_of(known) != (where, policy.max_deliveries):
-            self._must_be_theirs(where, guard)
+        if known is None or _policy_of(known) != wanted:
+            self._must_be_theirs(wanted[0], guard)
         await self._subscriptions.create(topic, subscription, asked.kind, asked.start_ms)
         await self.set(topic, subscription, policy, guard)
 
@@ -95,8 +96,9 @@ class DeadLetterPolicies:
         ForbiddenError, UnavailableError.
         """
         known = self._subscriptions.known(topic, subscription)
-        where = "" if policy is None else self._checked(topic, subscription, known.kind, policy)
-        tries = 0 if policy is None else policy.max_deliveries
+        where, tries = "", 0
+        if policy is not None:
+            where, tries = self._checked(topic, subscription, known.kind, policy)
         if _policy_of(known) == (where, tries):
             return
         if where:
@@ -121,24 +123,33 @@ class DeadLetterPolicies:
 
     def _checked(
         self, topic: str, subscription: str, kind: SubscriptionKind, policy: DeadLettersWanted
-    ) -> str:
-        """The topic's bare name. Raises PreconditionError, InvalidInputError."""
-        what = f"subscription {subscription} of {full_name(topic)}"
-        if kind is not SubscriptionKind.QUEUE:
+    ) -> tuple[str, int]:
+        """The topic's bare name and the tries. Raises PreconditionError, InvalidInputError."""
+        what, tries = f"subscription {subscription} of {full_name(topic)}", policy.max_deliveries
+        if kind is SubscriptionKind.CHECKPOINT:
             raise PreconditionError(
-                f"{what} is of type {kind.name}: only those of type QUEUE have dead letters"
+                f"{what} is of type {kind.name}: only queues and streams have dead letters"
             )
-        if not 0 < policy.max_deliveries <= DELIVERIES_MAX:
+        if kind is SubscriptionKind.STREAM:
+            if tries is not None:
+                raise PreconditionError(
+                    f"{what} is a stream, whose consumers count attempts (Retry.attempts_max of "
+                    "run): leave the number of deliveries out"
+                )
+            tries = 0
+        elif tries is None:
+            tries = DELIVERIES
+        elif not 0 < tries <= DELIVERIES_MAX:
             raise PreconditionError(
                 f"the deliveries before a message is put aside are 1 to {DELIVERIES_MAX}, not "
-                f"{policy.max_deliveries}: Kafka discards it after {DELIVERIES_MAX + 1}"
+                f"{tries}: Kafka discards it after {DELIVERIES_MAX + 1}"
             )
         where = parse_scalable_topic(
             policy.dead_letter_topic or dead_letter_topic(topic, subscription)
         )
         if where == topic:
             raise PreconditionError(f"{what} cannot have its own topic for its dead letters")
-        return where
+        return where, tries
 
     def _must_be_theirs(self, where: str, guard: AccessGuard | None) -> None:
         """Refuses to do for a principal what it could not do itself. Raises as `AccessGuard.check`.

@@ -1,0 +1,229 @@
+"""`Schedule`: which messages to work on next, and what follows the end of an attempt. No I/O, no
+clock, no tasks: the shell (`run`) calls the handlers, and the simulation does so in its own time.
+
+A message is acknowledged when its handler returns. So the position has gaps, which are committed
+with it (`_consumer.gaps`), and a message starts only if the map of them fits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.dead_letters import said
+from anabranch.client._consumer.gaps import Gaps
+from anabranch.client._consumer.holding import Holding, Phase
+from anabranch.client._errors import HandlerError
+from anabranch.client._stream.lanes import Item, Lanes
+from anabranch.client._stream.retry import Again, Reject, Retry
+from anabranch.client._stream.width import Width
+
+CANCEL_S: Final = 2.0  # before a bucket has to be given up, its handlers are cancelled
+_LETTER_AGAIN_S: Final = 1.0
+_LETTERS_LOOK: Final = 1_000  # messages that count for `Retry.letters_max`
+
+MessageT = TypeVar("MessageT")
+Outcomes = Mapping[Item[MessageT], BaseException]
+
+
+class Started(NamedTuple, Generic[MessageT]):
+    """Messages of one bucket that one call of a handler is to work on."""
+
+    items: list[Item[MessageT]]
+    holding: Holding
+
+
+class Schedule(Generic[MessageT]):
+    """What of a consumer's messages runs, and what waits. `width`: handlers that may run at once.
+
+    Times are seconds of one clock. `failure` is what ends the run, None while nothing does.
+    """
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        retry: Retry,
+        width: int,
+        topic: str,
+    ) -> None:
+        self.lanes: Lanes[MessageT] = Lanes(self._may_start)
+        self.width = Width(width)
+        self.failure: BaseException | None = None
+        self.is_draining = False
+        self._core = core
+        self._retry = retry
+        self._topic = topic
+        self._late: set[Item[MessageT]] = set()  # messages that could not be put aside so far
+        self._letters: deque[bool] = deque(maxlen=_LETTERS_LOOK)
+        self._now = 0.0
+
+    @property
+    def letters_waiting(self) -> int:
+        """The number of messages that could not be put aside so far."""
+        return len(self._late)
+
+    # Reading.
+
+    def served(self, number: int) -> tuple[Holding, Gaps] | None:
+        """Returns the bucket of a fetch, None if it was taken away."""
+        holding = self._core.fetches.get(number)
+        gaps = None if holding is None else holding.work_apart()
+        return None if holding is None or gaps is None else (holding, gaps)
+
+    def tend(self, now: float) -> list[int]:
+        """Forgets buckets that were taken away, and wakes attempts whose time has come. Returns
+        the numbers of fetches that are over.
+        """
+        self._now = now
+        fetches = self._core.fetches
+        over = [each for each in self.lanes.queued if each not in fetches]
+        for number in over:
+            self.lanes.drop(number)
+        if over:
+            self._late = {item for item in self._late if not item.is_dropped}
+        self.lanes.wake(now)
+        return over
+
+    def must_cancel(self, holding: Holding, now: float) -> bool:
+        """Tells whether what runs of a bucket has to end now."""
+        settles = holding.phase is Phase.SETTLING
+        is_late = settles and now >= holding.settle_by - CANCEL_S
+        return is_late or not self._core.is_held(holding, now)
+
+    # Starting.
+
+    def next(self, now: float) -> Started[MessageT] | None:
+        """Returns what to work on now, which counts as begun; None if there is nothing."""
+        if self.is_draining or self.failure is not None or self.lanes.running >= self.width.now:
+            return None
+        self._now = now
+        item = self.lanes.take()
+        if item is None:
+            return None
+        holding = self._core.fetches[item.number]
+        holding.work_begins(item.offset)
+        return Started([item], holding)
+
+    def _may_start(self, item: Item[MessageT]) -> bool:
+        holding = self._core.may_deliver(item.number, self._now)
+        gaps = None if holding is None else holding.gaps
+        return gaps is not None and gaps.admits(item.start, item.offset)
+
+    # Ending.
+
+    def goes_aside(
+        self, item: Item[MessageT], holding: Holding, error: BaseException, now: float
+    ) -> bool:
+        """Tells whether a message that failed so is to be put aside: then no handler gets it again.
+
+        More letters than `Retry.letters_max` end the run instead.
+        """
+        if self._retry.then != "dead_letter" or not self._is_last(item, error):
+            return False
+        self._note_failure(item, error, now)
+        self._letters.append(True)
+        letters = sum(self._letters)
+        if letters > self._retry.letters_max:
+            self._fail(
+                item,
+                holding,
+                f"{letters} of the last {len(self._letters)} messages were to be put aside, more "
+                "than letters_max, so that the handler is at fault rather; the last one was",
+            )
+            return False
+        item.is_over = True
+        return True
+
+    def ended(
+        self,
+        started: Started[MessageT],
+        outcomes: Outcomes[MessageT],
+        now: float,
+        *,
+        is_cancelled: bool,
+    ) -> list[tuple[Item[MessageT], BaseException]]:
+        """Notes the end of an attempt. Returns the messages for which their keys wait from now on,
+        each with the reason.
+
+        `outcomes` has the messages that are not done, each with the reason. `is_cancelled`: by us,
+        so that CancelledError is no failure.
+        """
+        self._now = now
+        blocked = []
+        for item in reversed(started.items):  # so that a key's are put back in order
+            error = outcomes.get(item)
+            if error is None:
+                self._done(item, started.holding)
+            elif self._is_kept(item, started.holding):
+                if is_cancelled and isinstance(error, asyncio.CancelledError):
+                    self.lanes.again(item, now)
+                elif self._waits_for_good(item, started.holding, error):
+                    blocked.append((item, error))
+        return blocked
+
+    def _done(self, item: Item[MessageT], holding: Holding) -> None:
+        self._core.finish(holding, item.start, item.offset, self._now)
+        self.lanes.done(item)
+        if item.is_over:
+            self._late.discard(item)
+            return
+        self.width.succeeded()
+        if self._retry.then == "dead_letter":
+            self._letters.append(False)
+
+    def _is_kept(self, item: Item[MessageT], holding: Holding) -> bool:
+        """Tells whether a message that is not done waits here. Else it is read again, here or by
+        whoever has the bucket then.
+        """
+        self._core.give_up_work(holding, item.offset, self._now)
+        fetch, gaps = holding.fetch, holding.gaps
+        is_over = self.is_draining or self.failure is not None
+        if is_over or fetch is None or gaps is None or item.offset >= gaps.read_end:
+            self._late.discard(item)
+            self.lanes.done(item)
+            return False
+        item.number = fetch.number  # the bucket may have gone, and come back
+        return True
+
+    def _waits_for_good(self, item: Item[MessageT], holding: Holding, error: BaseException) -> bool:
+        """Plans the next attempt. Returns True if it was the last one that counts."""
+        delays = self._retry.delay_s
+        if item.is_over:
+            self._late.add(item)
+            self.lanes.again(item, self._now + _LETTER_AGAIN_S)
+            return True
+        if isinstance(error, Again):
+            item.error = error
+            self.lanes.again(item, self._now + error.delay_s)
+            return False
+        is_last = self._is_last(item, error)
+        self._note_failure(item, error, self._now)
+        if is_last and self._retry.then == "stop":
+            self.lanes.done(item)
+            self._fail(item, holding, f"the handler failed {item.failures} times with")
+            return False
+        self.lanes.again(
+            item, self._now + (delays.most if is_last else delays.delay_s(item.failures))
+        )
+        return is_last
+
+    def _is_last(self, item: Item[MessageT], error: BaseException) -> bool:
+        if isinstance(error, Again):
+            return False
+        return isinstance(error, Reject) or item.failures + 1 >= self._retry.attempts_max
+
+    def _note_failure(self, item: Item[MessageT], error: BaseException, now: float) -> None:
+        item.failures += 1
+        item.error = error
+        self.width.failed(item.lane.key, now)
+
+    def _fail(self, item: Item[MessageT], holding: Holding, why: str) -> None:
+        if self.failure is None:
+            last = "" if item.error is None else said(item.error)
+            self.failure = HandlerError(
+                f"{why} {holding.place} @{item.offset} of {self._topic}, the last time with {last}"
+            )
+            self.failure.__cause__ = item.error
