@@ -52,7 +52,7 @@ from anabranch.client._settings import (
     ReadSettings,
 )
 from anabranch.client._stream.consumer import StreamConsumer
-from anabranch.client._stream.retry import Again, Backoff, Reject, Retry
+from anabranch.client._stream.retry import Again, Backoff, BatchFailed, Reject, Retry
 from anabranch.client._stream.run import BlockedKey
 from anabranch.client._stream.settings import Handler, RunOptions, RunSettings
 from anabranch.client._stream.work import Work
@@ -66,6 +66,7 @@ __all__ = [
     "AuthenticationError",
     "Backoff",
     "Batch",
+    "BatchFailed",
     "BatchStats",
     "BlockedKey",
     "BucketLostError",

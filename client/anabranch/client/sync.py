@@ -183,6 +183,7 @@ class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
     acknowledge_all = calls(stream.StreamConsumer.acknowledge_all)
     flush = waits(stream.StreamConsumer.flush)
     run = waits(stream.StreamConsumer.run)
+    run_batches = waits(stream.StreamConsumer.run_batches)
     stop = waits(stream.StreamConsumer.stop)
     blocked = calls(stream.StreamConsumer.blocked)
 

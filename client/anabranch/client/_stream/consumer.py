@@ -22,7 +22,15 @@ from anabranch.client._settings import ConsumerSettings
 from anabranch.client._stream.handler_threads import HandlerThreads
 from anabranch.client._stream.letters import Letters
 from anabranch.client._stream.run import BlockedKey, Run
-from anabranch.client._stream.settings import Handler, RunOptions, RunSettings, is_async
+from anabranch.client._stream.settings import (
+    BatchHandler,
+    BatchOf,
+    BatchSettings,
+    Handler,
+    RunOptions,
+    RunSettings,
+    is_async,
+)
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
@@ -85,8 +93,35 @@ class StreamConsumer(OrderedConsumer):
         Raises InvalidInputError, also after `receive`; HandlerError if a failure is to stop it; and
         the error of a consumer that has failed.
         """
-        self._home.check()
+        await self._work(handler, RunSettings(**options), None)
+
+    async def run_batches(
+        self,
+        handler: BatchHandler,
+        *,
+        batch_max: int = 100,
+        wait_s: float = 0.05,
+        of: BatchOf = "key",
+        **options: Unpack[RunOptions],
+    ) -> None:
+        """Works as `run`, on several messages in one call: `handler([(message, work), ...])`.
+
+        `BatchSettings` has the first options. When the handler raises BatchFailed, the messages
+        that it names have failed. After any other error all come again in halves, down to the one
+        that fails alone, and only that counts as an attempt.
+        """
+        batches = BatchSettings(batch_max=batch_max, wait_s=wait_s, of=of)
         settings = RunSettings(**options)
+        batches.check(settings.ordering)
+        await self._work(handler, settings, batches)
+
+    async def _work(
+        self,
+        handler: Handler | BatchHandler,
+        settings: RunSettings,
+        batches: BatchSettings | None,
+    ) -> None:
+        self._home.check()
         settings.check(handler, self._settings.settle_s)
         if settings.retry.then == "dead_letter" and self.dead_letter is None:
             raise InvalidInputError(
@@ -110,6 +145,7 @@ class StreamConsumer(OrderedConsumer):
             self._readable,
             letters,
             self._logger,
+            batches,
         )
         try:
             with contextlib.suppress(ClosedError):

@@ -7,9 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from anabranch.client._consumer.messages import Message
-from anabranch.client._stream.work import Work
-
 
 class HandlerThreads:
     """Calls a plain function as if it were a coroutine function.
@@ -18,13 +15,13 @@ class HandlerThreads:
     function returns. A result that comes late counts.
     """
 
-    def __init__(self, function: Callable[[Message, Work], Any], most: int) -> None:
+    def __init__(self, function: Callable[..., Any], most: int) -> None:
         self._function = function
         self._pool = ThreadPoolExecutor(most, "anabranch-work")
 
-    async def __call__(self, message: Message, work: Work) -> None:
+    async def __call__(self, *given: Any) -> None:
         loop = asyncio.get_running_loop()
-        outcome = loop.run_in_executor(self._pool, self._function, message, work)
+        outcome = loop.run_in_executor(self._pool, self._function, *given)
         while not outcome.done():
             try:
                 await asyncio.wait([outcome])

@@ -1,7 +1,8 @@
 """`Lanes`: which message may start next. No I/O, no clock, no tasks.
 
-A lane holds the messages of one key, and only its first one may run. Lanes outlive buckets: a
-bucket that is taken away and comes back finds what still runs, and its key waits for that.
+A lane holds the messages of one key, and only its first ones may run, in one call of a handler.
+Lanes outlive buckets: a bucket that is taken away and comes back finds what still runs, and its key
+waits for that.
 
 A free slot goes to the buckets in turn, and within a bucket to the lane whose first message has the
 lowest offset. So a long backlog of one bucket does not starve the others, and what could hold a
@@ -11,8 +12,9 @@ position back is worked on first.
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -34,18 +36,24 @@ class Item(Generic[_MessageT]):
     lane: KeyLane[_MessageT]
     failures: int = 0
     error: BaseException | None = None  # of the last attempt
+    batch_max: int = sys.maxsize  # messages of a batch with it
     is_over: bool = False  # no handler gets it again: it waits to be put aside
     is_dropped: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class KeyLane(Generic[_MessageT]):
-    """The messages of one key. The first one runs, or waits for its next attempt, or is ready."""
+    """The messages of one key. `running` run; else the first waits for its next attempt, or is
+    ready.
+    """
 
     key: Hashable
     items: deque[Item[_MessageT]] = field(default_factory=deque)
-    runs: Item[_MessageT] | None = None
+    running: int = 0
     due: float | None = None  # of the next attempt at its first message
+
+
+Heads = list[tuple[int, int, KeyLane[_MessageT]]]  # by offset
 
 
 class Queued:
@@ -66,7 +74,7 @@ class Lanes(Generic[_MessageT]):
     def __init__(self, may_start: Callable[[Item[_MessageT]], bool]) -> None:
         self.queued: dict[int, Queued] = {}  # by the number of the fetch
         self.messages = self.bytes = 0  # of all that is queued
-        self.running = 0
+        self.running = 0  # calls of handlers
         self._may_start = may_start
         self._lanes: dict[Hashable, KeyLane[_MessageT]] = {}
         self._turns: deque[int] = deque()  # fetches with ready lanes
@@ -91,14 +99,18 @@ class Lanes(Generic[_MessageT]):
         item = Item(message, number, start, offset, size, lane)
         lane.items.append(item)
         self._note(item)
-        if len(lane.items) == 1 and lane.runs is None:
+        if len(lane.items) == 1 and not lane.running:
             self._make_ready(lane)
 
-    def take(self) -> Item[_MessageT] | None:
-        """Returns the next message to start, which counts as running then; None if none may."""
+    def take(self, barred: Container[int] = ()) -> Item[_MessageT] | None:
+        """Returns the next message to start, None if none may. It counts as running then, in a call
+        of its own. `barred`: fetches that have no turn now.
+        """
         for _ in range(len(self._turns)):
             number = self._turns[0]
             self._turns.rotate(-1)
+            if number in barred:
+                continue
             queued = self.queued[number]
             lane = queued.ready[0][2]
             if not self._may_start(lane.items[0]):
@@ -106,29 +118,71 @@ class Lanes(Generic[_MessageT]):
             heapq.heappop(queued.ready)
             if not queued.ready:
                 self._turns.remove(number)
-            item = lane.runs = lane.items.popleft()
-            self._forget(item)
             self.running += 1
-            return item
+            return self._taken(lane)
         return None
+
+    def join(
+        self, call: list[Item[_MessageT]], heads: Heads[_MessageT], *, others: bool
+    ) -> Item[_MessageT] | None:
+        """Returns a further message for a call of a handler, None if none may join it. It counts as
+        running then.
+
+        It is the next one in the bucket, of the keys of the call (`heads`) or, with `others`, of
+        any that is ready.
+        """
+        number = call[0].number
+        queued = self.queued.get(number)
+        ready = queued.ready if queued is not None and others else []
+        source = ready if ready and (not heads or ready[0] < heads[0]) else heads
+        if not source:
+            return None
+        lane = source[0][2]
+        first = lane.items[0]
+        if first.is_over or len(call) >= first.batch_max or not self._may_start(first):
+            return None
+        heapq.heappop(source)
+        if source is ready and not ready:
+            self._turns.remove(number)
+        item = self._taken(lane)
+        self._note_head(heads, lane, number)
+        return item
+
+    def heads(self, call: list[Item[_MessageT]]) -> Heads[_MessageT]:
+        """Returns the next messages of a call's keys, for `join`."""
+        found: Heads[_MessageT] = []
+        for lane in {item.lane for item in call}:
+            self._note_head(found, lane, call[0].number)
+        return found
+
+    def _note_head(self, heads: Heads[_MessageT], lane: KeyLane[_MessageT], number: int) -> None:
+        if lane.items and lane.items[0].number == number:
+            self._count += 1
+            heapq.heappush(heads, (lane.items[0].offset, self._count, lane))
+
+    def _taken(self, lane: KeyLane[_MessageT]) -> Item[_MessageT]:
+        item = lane.items.popleft()
+        lane.running += 1
+        self._forget(item)
+        return item
 
     def done(self, item: Item[_MessageT]) -> None:
         """Notes that a message runs no more, and is not to start again."""
-        self.running -= 1
-        item.lane.runs = None
+        item.lane.running -= 1
         self._go_on(item.lane)
 
     def again(self, item: Item[_MessageT], due: float) -> None:
         """Notes that a message runs no more, and is to start again at that time, before all of its
         key. Its bucket may be read by another fetch by now: `number` says which.
+
+        The messages of a call end in the order that puts a key's first one back last.
         """
-        self.running -= 1
         lane = item.lane
-        lane.runs, lane.due = None, due
+        lane.running -= 1
+        lane.due = due
         lane.items.appendleft(item)
         self._note(item)
-        self._count += 1
-        heapq.heappush(self._waiting, (due, self._count, lane))
+        self._go_on(lane)
 
     def wake(self, now: float) -> None:
         """Makes those ready whose time has come."""
@@ -161,8 +215,7 @@ class Lanes(Generic[_MessageT]):
             lane.items = deque(each for each in lane.items if not each.is_dropped)
             if was_first.is_dropped:
                 lane.due = None
-                if lane.runs is None:
-                    self._go_on(lane)
+                self._go_on(lane)
 
     def _note(self, item: Item[_MessageT]) -> None:
         queued = self.queued.get(item.number)
@@ -183,7 +236,12 @@ class Lanes(Generic[_MessageT]):
         self.bytes -= item.size
 
     def _go_on(self, lane: KeyLane[_MessageT]) -> None:
-        if lane.items:
+        if lane.running:
+            return
+        if lane.items and lane.due is not None:
+            self._count += 1
+            heapq.heappush(self._waiting, (lane.due, self._count, lane))
+        elif lane.items:
             self._make_ready(lane)
         elif self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]

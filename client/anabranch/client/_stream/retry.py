@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from anabranch.client._consumer.messages import Message
 from anabranch.core.errors import InvalidInputError
 
 Then = Literal["block", "stop", "dead_letter"]  # what follows the last attempt
@@ -85,6 +87,21 @@ class Again(Exception):  # noqa: N818 - raised by a handler as a wish, not as an
         if not (_is_number(delay_s) and 0.0 <= delay_s <= _DELAY_S_MAX):
             raise InvalidInputError(f"delay_s is 0 to {_DELAY_S_MAX:g}: {delay_s!r}")
         self.delay_s = float(delay_s)
+
+
+class BatchFailed(Exception):  # noqa: N818
+    """A handler of batches raises it if some of its messages failed. The others are done, but for
+    what follows a failed one of the same key in the batch.
+    """
+
+    def __init__(self, errors: Mapping[Message, BaseException]) -> None:
+        super().__init__(f"{len(errors)} messages of the batch failed")
+        self.errors = dict(errors)
+        wrong = [each for each in self.errors.values() if not isinstance(each, Exception)]
+        if wrong or not self.errors:
+            raise InvalidInputError(
+                f"BatchFailed has an exception for each failed message, one or more: {wrong[:1]}"
+            )
 
 
 class Reject(Exception):  # noqa: N818

@@ -24,8 +24,9 @@ from anabranch.client._consumer.reading import Reading
 from anabranch.client._errors import ClientError
 from anabranch.client._stream.lanes import Item
 from anabranch.client._stream.letters import Letters
-from anabranch.client._stream.schedule import CANCEL_S, Schedule, Started
-from anabranch.client._stream.settings import AsyncHandler, RunSettings
+from anabranch.client._stream.retry import BatchFailed
+from anabranch.client._stream.schedule import Schedule, Started
+from anabranch.client._stream.settings import CANCEL_S, AsyncHandler, BatchSettings, RunSettings
 from anabranch.client._stream.work import Work
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log_rate_limit import LogRateLimit
@@ -73,6 +74,7 @@ class Run:
         readable: asyncio.Event,
         letters: Letters,
         logger: EventLog,
+        batches: BatchSettings | None = None,
     ) -> None:
         self._core = core
         self._reading = reading
@@ -82,9 +84,10 @@ class Run:
         self._done = done
         self._readable = readable
         self._logger = logger
+        self._batches = batches
         topic = letters.topic
         self._schedule: Schedule[_Message] = Schedule(
-            core, settings.retry, settings.concurrency, topic
+            core, settings.retry, settings.concurrency, topic, batches
         )
         self._letters = letters
         self._tasks: dict[Holding, set[asyncio.Task[None]]] = {}  # what runs, by bucket
@@ -299,49 +302,75 @@ class Run:
         """Returns the messages that are not done, each with the reason. `rests`: others have their
         turn on the loop before.
         """
-        item = started.items[0]
-        error = item.error if item.is_over else await self._call(item, rests=rests)
-        if error is None:
-            return _ALL_DONE
-        is_cancelled = isinstance(error, asyncio.CancelledError) and _is_cancelled()
-        if item.is_over or (
-            not is_cancelled
-            and self._schedule.goes_aside(item, started.holding, error, self._now())
-        ):
-            not_stored = await self._put_aside(item, error)
-            return _ALL_DONE if not_stored is None else {item: not_stored}
-        return {item: error}
+        first = started.items[0]
+        if first.is_over and first.error is not None:
+            return await self._put_aside({first: first.error}, started.holding)
+        outcomes = await self._call(started, rests=rests)
+        if not outcomes or self._settings.retry.then != "dead_letter":
+            return outcomes
+        return await self._put_aside(outcomes, started.holding)
 
-    async def _call(self, item: _Item, *, rests: bool) -> BaseException | None:
-        """Returns what the handler raised."""
-        raw, source = item.message
-        assignment, timeout_s = self._core.assignment, self._settings.timeout_s
-        incarnation = 0 if assignment is None else assignment.incarnation
-        deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-        message = Message(raw, source)
-        work = Work(message, incarnation, item.failures + 1, deadline)
+    async def _call(self, started: _Started, *, rests: bool) -> Mapping[_Item, BaseException]:
+        """Calls the handler. Returns the messages that are not done, each with what it raised."""
+        items, named = started.items, {}
+        given: list[tuple[Message, Work]] = []
         try:
             if rests:
                 await asyncio.sleep(0)
+            if wait_s := self._schedule.wait_s(started):
+                try:
+                    await asyncio.sleep(wait_s)
+                finally:
+                    self._schedule.join(started, self._now())
+                    self._readable.set()  # for what had to wait as well
+            deadline = self._deadline()
+            given += [self._given(item, deadline) for item in items]
+            what = given[0] if self._batches is None else (given,)
             if deadline is None:
-                await self._handler(message, work)
+                await self._handler(*what)
             else:
                 async with asyncio.timeout_at(deadline):
-                    await self._handler(message, work)
+                    await self._handler(*what)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the handler's
-            return error
-        return None
+            if isinstance(error, BatchFailed):
+                errors = [error.errors.get(message) for message, _ in given]
+                named = {i: e for i, e in zip(items, errors, strict=True) if e is not None}
+            is_cancelled = _is_cancelled()
+            return self._schedule.outcomes(started, error, named, is_cancelled=is_cancelled)
+        return _ALL_DONE
 
-    async def _put_aside(self, item: _Item, error: BaseException) -> BaseException | None:
-        """Sends a message to the dead letters. Returns why it is not there, None if it is."""
-        try:
-            letter = await self._letters.put(Message(*item.message), item.failures, error)
-        except (ClientError, InvalidInputError, TimeoutError, asyncio.CancelledError) as failed:
-            return failed
-        self._logger.info("handler.dead_letter", **letter.fields())
-        return None
+    def _deadline(self) -> float | None:
+        timeout_s = self._settings.timeout_s
+        return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+
+    def _given(self, item: _Item, deadline: float | None) -> tuple[Message, Work]:
+        message, assignment = Message(*item.message), self._core.assignment
+        incarnation = 0 if assignment is None else assignment.incarnation
+        return message, Work(message, incarnation, item.failures + 1, deadline)
+
+    async def _put_aside(
+        self, outcomes: Mapping[_Item, BaseException], holding: Holding
+    ) -> Mapping[_Item, BaseException]:
+        """Sends what no handler gets again to the dead letters, one after the other.
+        Returns what is not done.
+        """
+        left = dict(outcomes)
+        for item, error in outcomes.items():
+            is_cancelled = isinstance(error, asyncio.CancelledError) and _is_cancelled()
+            if not item.is_over and (
+                is_cancelled or not self._schedule.goes_aside(item, holding, error, self._now())
+            ):
+                continue
+            try:
+                letter = await self._letters.put(Message(*item.message), item.failures, error)
+            except (ClientError, InvalidInputError, TimeoutError, asyncio.CancelledError) as failed:
+                left[item] = failed
+            else:
+                self._logger.info("handler.dead_letter", **letter.fields())
+                del left[item]
+        return left
 
     def _note_task(self, task: asyncio.Task[None], holding: Holding) -> None:
         tasks = self._tasks.get(holding)

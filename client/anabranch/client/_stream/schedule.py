@@ -19,9 +19,9 @@ from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._errors import HandlerError
 from anabranch.client._stream.lanes import Item, Lanes
 from anabranch.client._stream.retry import Again, Reject, Retry
+from anabranch.client._stream.settings import CANCEL_S, BatchSettings
 from anabranch.client._stream.width import Width
 
-CANCEL_S: Final = 2.0  # before a bucket has to be given up, its handlers are cancelled
 _LETTER_AGAIN_S: Final = 1.0
 _LETTERS_LOOK: Final = 1_000  # messages that count for `Retry.letters_max`
 
@@ -48,14 +48,17 @@ class Schedule(Generic[MessageT]):
         retry: Retry,
         width: int,
         topic: str,
+        batches: BatchSettings | None = None,
     ) -> None:
         self.lanes: Lanes[MessageT] = Lanes(self._may_start)
         self.width = Width(width)
         self.failure: BaseException | None = None
         self.is_draining = False
+        self._gathering: set[int] = set()  # fetches for which a call waits that takes all keys
         self._core = core
         self._retry = retry
         self._topic = topic
+        self._batches = batches
         self._late: set[Item[MessageT]] = set()  # messages that could not be put aside so far
         self._letters: deque[bool] = deque(maxlen=_LETTERS_LOOK)
         self._now = 0.0
@@ -100,12 +103,39 @@ class Schedule(Generic[MessageT]):
         if self.is_draining or self.failure is not None or self.lanes.running >= self.width.now:
             return None
         self._now = now
-        item = self.lanes.take()
+        item = self.lanes.take(self._gathering)
         if item is None:
             return None
         holding = self._core.fetches[item.number]
         holding.work_begins(item.offset)
-        return Started([item], holding)
+        started = Started([item], holding)
+        if self._batches is not None:
+            self.join(started, now)
+            if self._batches.of == "bucket" and self.wait_s(started):
+                self._gathering.add(item.number)
+        return started
+
+    def wait_s(self, started: Started[MessageT]) -> float:
+        """Returns the seconds for which what begins is to wait for more messages, before `join`."""
+        batches, first = self._batches, started.items[0]
+        if batches is None or first.is_over or self.is_draining:
+            return 0.0
+        is_full = len(started.items) >= min(batches.batch_max, first.batch_max)
+        return 0.0 if is_full else batches.wait_s
+
+    def join(self, started: Started[MessageT], now: float) -> None:
+        """Adds to what begins the messages that are there and may go with it."""
+        self._now = now
+        batches, items = self._batches, started.items
+        self._gathering.discard(items[0].number)
+        if batches is None or items[0].is_over or self.is_draining:
+            return
+        heads, others = self.lanes.heads(items), batches.of == "bucket"
+        most = min(batches.batch_max, *(each.batch_max for each in items))
+        while len(items) < most and (item := self.lanes.join(items, heads, others=others)):
+            started.holding.work_begins(item.offset)
+            items.append(item)
+            most = min(most, item.batch_max)
 
     def _may_start(self, item: Item[MessageT]) -> bool:
         holding = self._core.may_deliver(item.number, self._now)
@@ -113,6 +143,39 @@ class Schedule(Generic[MessageT]):
         return gaps is not None and gaps.admits(item.start, item.offset)
 
     # Ending.
+
+    def outcomes(
+        self,
+        started: Started[MessageT],
+        error: BaseException,
+        named: Outcomes[MessageT],
+        *,
+        is_cancelled: bool,
+    ) -> dict[Item[MessageT], BaseException]:
+        """Returns the messages that are not done after this error of a handler, each with the
+        reason.
+
+        Where the error names messages, what follows each one's key in the call is not done either.
+        Any other error of several messages says nothing of one of them: they come again in halves.
+        """
+        items = started.items
+        if named:
+            found: dict[Item[MessageT], BaseException] = {}
+            behind = set()
+            for item in items:
+                if item in named:
+                    found[item] = named[item]
+                    behind.add(item.lane)
+                elif item.lane in behind:
+                    found[item] = Again(0.0)
+            return found
+        is_ours = is_cancelled and isinstance(error, asyncio.CancelledError)
+        if len(items) == 1 or is_ours or isinstance(error, Again):
+            return dict.fromkeys(items, error)
+        for item in items:
+            item.batch_max = len(items) // 2
+        self.width.failed(items[0].lane.key, self._now)
+        return dict.fromkeys(items, Again(self._retry.delay_s.first))
 
     def goes_aside(
         self, item: Item[MessageT], holding: Holding, error: BaseException, now: float
@@ -152,6 +215,7 @@ class Schedule(Generic[MessageT]):
         so that CancelledError is no failure.
         """
         self._now = now
+        self.lanes.running -= 1
         blocked = []
         for item in reversed(started.items):  # so that a key's are put back in order
             error = outcomes.get(item)

@@ -10,16 +10,41 @@ import msgspec
 
 from anabranch.client._consumer.messages import Message
 from anabranch.client._stream.retry import Retry
-from anabranch.client._stream.schedule import CANCEL_S
 from anabranch.client._stream.work import Work
 from anabranch.core.errors import InvalidInputError
 
 Handler = Callable[[Message, Work], Any]
-AsyncHandler = Callable[[Message, Work], Awaitable[Any]]
+AsyncHandler = Callable[..., Awaitable[Any]]  # of either kind
 Ordering = Literal["key", "bucket", "none"]
+BatchOf = Literal["key", "bucket"]
+BatchHandler = Callable[[list[tuple[Message, Work]]], Any]
 
 _CONCURRENCY_MAX: Final = 10_000
 _THREADS_MAX: Final = 256
+CANCEL_S: Final = 2.0  # before a bucket has to be given up, its handlers are cancelled
+
+
+class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How messages are put together for one call of a handler.
+
+    At most `batch_max` messages `of` one "key", or of one "bucket" and then in the order of each
+    key. A batch that is not full waits `wait_s` seconds for more, in its slot.
+    """
+
+    batch_max: int = 100
+    wait_s: float = 0.05
+    of: BatchOf = "key"
+
+    def check(self, ordering: Ordering) -> None:
+        """Raises InvalidInputError."""
+        if not 1 <= self.batch_max <= _CONCURRENCY_MAX:
+            raise InvalidInputError(f"batch_max is 1 to {_CONCURRENCY_MAX}: {self.batch_max}")
+        if not 0.0 <= self.wait_s <= CANCEL_S:
+            raise InvalidInputError(f"wait_s is 0 to {CANCEL_S:g}: {self.wait_s}")
+        if self.of not in get_args(BatchOf):
+            raise InvalidInputError(f"of is one of {', '.join(get_args(BatchOf))}: {self.of!r}")
+        if self.of == "key" and ordering == "none":
+            raise InvalidInputError("ordering='none' has batches of='bucket'")
 
 
 class RunOptions(TypedDict, total=False):
