@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,8 @@ from anabranch.client import (
     StreamConsumer,
     Work,
 )
+from anabranch.core.entities.subscription import dead_letter_topic
+from support import killing
 from support.there import there
 from support.topic_cluster import TopicCluster
 from support.waiting import WAIT_S, until
@@ -139,6 +142,38 @@ async def test_poison_is_put_aside_with_its_history_and_its_key_goes_on(
         errors = [there(letter).error for each, letter in found if each == key]
         assert errors == ["ValueError: no 3", "ValueError: no 6"]
     assert {there(letter).reason for _, letter in found} == {DeadLetterReason.ATTEMPTS}
+
+
+async def test_a_message_that_kills_three_processes_is_put_aside_by_the_fourth(
+    cluster: TopicCluster, client: Client, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "history"
+    program = ("-m", "support.killing", cluster.url, topic, str(file))
+    await (await client.subscribe(topic, killing.SUBSCRIPTION)).close()
+    keys = [b"key-%d" % number for number in range(30)]
+    async with await client.create_producer(topic) as producer:
+        for key in (*keys[:15], killing.KILLER, *keys[15:]):
+            await producer.send(b"", key)
+
+    def done() -> set[bytes]:
+        return set(file.read_bytes().split()) if file.exists() else set()
+
+    for _ in range(3):
+        process = await asyncio.create_subprocess_exec(sys.executable, *program, cwd="tests")
+        assert await asyncio.wait_for(process.wait(), WAIT_S) == -signal.SIGKILL
+    process = await asyncio.create_subprocess_exec(sys.executable, *program, cwd="tests")
+    try:
+        where = dead_letter_topic(topic, killing.SUBSCRIPTION)
+        async with await client.subscribe(where, "look") as aside:
+            letter = await aside.receive(WAIT_S)
+        await until(lambda: process.returncode is not None or done() >= set(keys), WAIT_S)
+        assert process.returncode is None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert letter.key == killing.KILLER
+    assert there(DeadLetter.of(letter)).reason is DeadLetterReason.KILLED
 
 
 def _done(history: list[Entry]) -> int:

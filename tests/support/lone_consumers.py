@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +19,9 @@ from anabranch.wire import anabranch_pb2 as pb
 from support.still_watch import lone_member, no_producer
 
 if TYPE_CHECKING:
+    from anabranch.client._consumer.assignment import Partition
     from anabranch.client._consumer.consumer import Membership
+    from anabranch.client._consumer.group_offsets import Position
     from anabranch.client._queue.messages import Delivery
 
 
@@ -63,6 +65,7 @@ class Filled:
         self.reads: deque[Read] = deque()
         self.starts: list[int] = []
         self.stops = 0
+        self.committed: dict[Partition, Position] = {}
 
     def start(self, fetch: Any, offset: int) -> None:
         self.number = fetch.number
@@ -110,4 +113,31 @@ async def consuming(
     assert holding.fetch is not None
     consumer._reading.plane = plane
     consumer._reading._start(plane, holding.fetch, 0)
-    yield consumer, plane
+    committing = asyncio.create_task(_commits(consumer, plane.committed))
+    try:
+        yield consumer, plane
+    finally:
+        committing.cancel()
+        await asyncio.gather(committing, return_exceptions=True)
+
+
+async def _commits(consumer: sdk.StreamConsumer, kept: dict[Partition, Position]) -> None:
+    """Commits what is due, as to a Kafka that is there."""
+    group: Any = _Kafka(kept)
+    while True:
+        consumer._commits_rest = not consumer._core.commits(consumer._now())
+        await consumer._poke.wait()
+        consumer._poke.clear()
+        await consumer._commit(group, consumer._core.commits(consumer._now()))
+        consumer._readable.set()
+
+
+class _Kafka:
+    """Takes each commit, and keeps the last."""
+
+    def __init__(self, kept: dict[Partition, Position]) -> None:
+        self._kept = kept
+
+    async def commit(self, positions: Mapping[Partition, Position], until: float) -> Any:
+        self._kept |= positions
+        return {place: each.offset for place, each in positions.items()}, {}

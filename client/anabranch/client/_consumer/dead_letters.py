@@ -38,6 +38,7 @@ class DeadLetterReason(StrEnum):
 
     DELIVERIES = "deliveries"  # of a queue: all that are allowed were in vain
     ATTEMPTS = "attempts"  # of a stream's handler, likewise
+    KILLED = "killed"  # its handler has ended processes
     REJECTED = "rejected"
 
 

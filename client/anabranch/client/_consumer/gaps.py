@@ -4,6 +4,8 @@ The position is a *watermark*, below which all is done, and a *map* of what is d
 go into one commit: the watermark as Kafka's offset, the map as text in its metadata. So no message
 may start unless the map certainly fits, in whatever order those that run will end (`admits`).
 
+The map also says how many owners have ended without progress (`lives`).
+
 A map names its group, partition and watermark in a checksum. A map of something else, or a damaged
 one, is no map, and what was done above the watermark is delivered again.
 """
@@ -16,9 +18,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum, unique
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from anabranch.client._consumer.assignment import Partition
+from anabranch.client._consumer.lives import Lives
 from anabranch.core.subscriptions.known_positions import MAP
 from anabranch.wire.varint import varint
 
@@ -50,6 +53,7 @@ class Gaps:
         "_ends",
         "_reached",
         "_starts",
+        "lives",
         "read_end",
         "running",
         "saved",
@@ -59,7 +63,10 @@ class Gaps:
         "watermark",
     )
 
-    def __init__(self, watermark: int, runs: Iterable[Run] = ()) -> None:
+    def __init__(
+        self, watermark: int, runs: Iterable[Run] = (), lives: Lives | None = None
+    ) -> None:
+        self.lives = Lives() if lives is None else lives
         self.watermark = watermark
         self.read_end = watermark
         self.span_end = watermark
@@ -69,7 +76,7 @@ class Gaps:
         self._ends: list[int] = []
         self._reached = watermark
         for start, end in runs:
-            self._add(start, end)
+            self._insert(start, end)
         self.version = 0
 
     @property
@@ -104,6 +111,26 @@ class Gaps:
 
     def _fits(self, more: int) -> bool:
         return _RUN_BYTES * (len(self._starts) + more) <= BYTES_MAX
+
+    def is_told(self, offset: int) -> bool:
+        """Tells whether it is committed what has to be before that message begins; if not, it is to
+        be committed now.
+        """
+        if self.lives.must_tell(offset):
+            self.version += 1
+            self.lives.told_at = self.version
+        return not self.waits
+
+    @property
+    def waits(self) -> bool:
+        """True while a message waits for a commit to begin."""
+        return self.saved < self.lives.told_at
+
+    def leave(self) -> None:
+        """Notes that the bucket is given up in good order, which the next owner is to know."""
+        if self.lives.said:
+            self.version += 1
+        self.lives.end()
 
     def take(self, offset: int) -> int:
         """Notes that a message was read. Returns where its part of the bucket begins.
@@ -143,6 +170,12 @@ class Gaps:
         return self.watermark
 
     def _add(self, start: int, end: int) -> None:
+        watermark = self.watermark
+        self._insert(start, end)
+        if self.watermark > watermark:
+            self.lives.progress()
+
+    def _insert(self, start: int, end: int) -> None:
         start = max(start, self.watermark)
         if start >= end:
             return
@@ -168,21 +201,30 @@ class Gaps:
             self.version += 1
 
 
+class Done(NamedTuple):
+    """What a map says: runs above the watermark, and what its owner said of lives."""
+
+    runs: list[Run]
+    lives: int = 0
+    suspect: int | None = None
+
+
 def written(gaps: Gaps, group: str, partition: Partition) -> str:
-    """Encodes the map for a commit of the watermark; "" if nothing is done above it."""
-    runs = list(gaps.runs)
-    if not runs:
+    """Encodes the map for a commit of the watermark; "" if there is nothing to say."""
+    runs, lives, suspect = list(gaps.runs), gaps.lives.said, gaps.lives.suspect
+    if not runs and not lives:
         return ""
-    span = runs[-1][1] - gaps.watermark
+    span = runs[-1][1] - gaps.watermark if runs else 0
     found = (_Kind.RUNS, _runs_written(gaps.watermark, runs))
     if span <= SPAN_MAX and len(found[1]) * 8 > span:
         found = (_Kind.BITS, _bits_written(gaps.watermark, runs))
-    body = bytes((found[0],)) + found[1]
+    after = 0 if suspect is None else suspect + 1 - gaps.watermark
+    body = bytes((found[0],)) + varint(lives) + varint(after) + found[1]
     text = binascii.b2a_base64(body + _check(body, group, partition, gaps.watermark), newline=False)
     return MAP + text.decode()
 
 
-def read(text: str, group: str, partition: Partition, watermark: int, end: int) -> list[Run] | None:
+def read(text: str, group: str, partition: Partition, watermark: int, end: int) -> Done | None:
     """Decodes a map; None if it is not one of this commit, or reaches beyond `end`."""
     try:
         data = binascii.a2b_base64(text.removeprefix(MAP), strict_mode=True)
@@ -190,10 +232,14 @@ def read(text: str, group: str, partition: Partition, watermark: int, end: int) 
         if not text.startswith(MAP) or check != _check(body, group, partition, watermark):
             return None
         decode = {_Kind.RUNS: _runs_read, _Kind.BITS: _bits_read}[_Kind(body[0])]
-        runs = decode(watermark, body[1:])
+        lives, at = _number(body, 1)
+        after, at = _number(body, at)
+        runs = decode(watermark, body[at:])
     except (ValueError, IndexError):
         return None
-    return runs if not runs or runs[-1][1] <= end else None
+    if runs and runs[-1][1] > end:
+        return None
+    return Done(runs, lives, watermark + after - 1 if after else None)
 
 
 def _check(body: bytes, group: str, partition: Partition, watermark: int) -> bytes:
@@ -207,20 +253,28 @@ def _runs_written(watermark: int, runs: Sequence[Run]) -> bytes:
 
 
 def _runs_read(watermark: int, data: bytes) -> list[Run]:
-    """Raises ValueError."""
-    at, places, number, shift = watermark, [], 0, 0
-    for byte in data:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            if not number:
-                raise ValueError("an empty run")
-            at += number
-            places.append(at)
-            number = shift = 0
-    if shift or len(places) % 2:
+    """Raises ValueError, IndexError."""
+    at, places, place = 0, [], watermark
+    while at < len(data):
+        length, at = _number(data, at)
+        if not length:
+            raise ValueError("an empty run")
+        place += length
+        places.append(place)
+    if len(places) % 2:
         raise ValueError("half a run")
     return list(zip(places[::2], places[1::2], strict=True))
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Decodes the varint that begins there, and tells where it ends. Raises IndexError."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not byte & 0x80:
+            return number, at
 
 
 def _bits_written(watermark: int, runs: Sequence[Run]) -> bytes:

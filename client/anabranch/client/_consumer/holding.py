@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from anabranch.client._consumer.assignment import Fetch, Partition, SegmentBucket
-from anabranch.client._consumer.gaps import Gaps, Run
+from anabranch.client._consumer.gaps import Done, Gaps
+from anabranch.client._consumer.lives import Lives
 
 
 class Phase(enum.Enum):
@@ -79,7 +80,7 @@ class Holding:
     listeners: list[Callable[[], None]] = field(default_factory=list)
     held_back: tuple[int, float] | None = None
     gaps: Gaps | None = None
-    done_above: tuple[int, list[Run]] = (0, [])
+    done_above: tuple[int, Done] = (0, Done([]))
 
     @property
     def partition(self) -> Partition:
@@ -144,7 +145,10 @@ class Holding:
 
     def commit_urgent(self, now: float) -> bool:
         """Returns True if somebody waits for a commit."""
-        return self.is_held and self.to_commit and (self.settled(now) or self.at_end)
+        is_waited_for = self.settled(now) or self.at_end
+        if self.gaps is not None and self.gaps.waits:
+            is_waited_for = True
+        return self.is_held and self.to_commit and is_waited_for
 
     @property
     def limit(self) -> float:
@@ -201,8 +205,12 @@ class Holding:
     def work_apart(self) -> Gaps | None:
         """Has its messages done in any order from now on. None: its position is not known yet."""
         if self.gaps is None and self.acknowledged is not None:
-            position, runs = self.done_above
-            self.gaps = Gaps(self.acknowledged, runs if position == self.acknowledged else ())
+            position, done = self.done_above
+            if position == self.acknowledged:
+                lives = Lives.after(done.lives, done.suspect)
+                self.gaps = Gaps(self.acknowledged, done.runs, lives)
+            else:
+                self.gaps = Gaps(self.acknowledged)
             self._follow(self.gaps)
         return self.gaps
 
@@ -246,10 +254,14 @@ class Holding:
 
     def serve(self, fetch: Fetch | None) -> None:
         """Has it read again, or for the first time. None means that there is nothing to read."""
+        if self.gaps is not None and self.phase is Phase.SETTLING:
+            self.gaps.lives = Lives()
         self.phase, self.settle_by, self.fetch = Phase.SERVING, math.inf, fetch
 
     def settle(self, by: float, loss: Loss) -> None:
         """Begins to give it up: once all deliveries are acknowledged, or at the time `by`."""
+        if self.gaps is not None:
+            self.gaps.leave()
         self.phase, self.settle_by, self.loss = Phase.SETTLING, min(self.settle_by, by), loss
 
     def release_if_settled(self, now: float) -> None:

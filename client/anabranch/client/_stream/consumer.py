@@ -267,8 +267,8 @@ class StreamConsumer(OrderedConsumer):
         assignment = self._core.assignment
         if told is None or not told.map or assignment is None:
             return
-        runs = read(told.map, assignment.group_id, partition, told.offset, end)
-        if runs is None:
+        done = read(told.map, assignment.group_id, partition, told.offset, end)
+        if done is None:
             self._logger.warning(
                 "consumer.map_refused",
                 kafka_topic=partition[0],
@@ -279,7 +279,7 @@ class StreamConsumer(OrderedConsumer):
         for fetch in fetches:
             holding = self._core.fetches.get(fetch.number)
             if holding is not None and fetch.partition == partition:
-                holding.done_above = told.offset, runs
+                holding.done_above = told.offset, done
 
     def _position_of(self, holding: Holding, end: int) -> Position:
         """Returns the position to commit now. A map belongs to the watermark of that moment."""

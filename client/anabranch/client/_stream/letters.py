@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from anabranch.client._consumer.dead_letters import (
     DeadLetter,
@@ -14,7 +15,13 @@ from anabranch.client._consumer.dead_letters import (
 from anabranch.client._consumer.messages import Message
 from anabranch.client._errors import SubscriptionError
 from anabranch.client._settings import DeadLetterPolicy
-from anabranch.client._stream.retry import Reject
+from anabranch.client._stream.retry import ProcessEndedError, Reject
+
+_REASONS: Final = (
+    (Reject, DeadLetterReason.REJECTED),
+    (ProcessEndedError, DeadLetterReason.KILLED),
+)
+_OTHERS: Final = DeadLetterReason.ATTEMPTS
 
 
 class Letters:
@@ -40,8 +47,7 @@ class Letters:
                 f"subscription {self._subscription} of {self.topic} has no dead letters any more: "
                 "set its policy again"
             )
-        is_rejected = isinstance(error, Reject)
-        reason = DeadLetterReason.REJECTED if is_rejected else DeadLetterReason.ATTEMPTS
+        reason = next((why for kind, why in _REASONS if isinstance(error, kind)), _OTHERS)
         letter = DeadLetter.about(self._subscription, message, attempts, reason, said(error))
         await self._sender.send(policy.topic, message.raw, letter)
         return letter

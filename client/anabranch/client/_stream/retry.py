@@ -104,6 +104,10 @@ class BatchFailed(Exception):  # noqa: N818
             )
 
 
+class ProcessEndedError(Exception):
+    """A message counts as failed with it if a process has ended with its handler."""
+
+
 class Reject(Exception):  # noqa: N818
     """A handler raises it when no further attempt can help. What `Retry.then` says follows at
     once.

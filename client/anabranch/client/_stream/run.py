@@ -258,8 +258,14 @@ class Run:
         self._core.dead_letters_waiting = self._schedule.letters_waiting
 
     def _start(self) -> None:
-        while (started := self._schedule.next(self._moment)) is not None:
+        while (started := self._next()) is not None:
             self._note_task(supervised(self._work(started), "handler"), started.holding)
+
+    def _next(self) -> _Started | None:
+        started, untold = self._schedule.next(self._moment), self._schedule.untold
+        while untold:
+            self._done(untold.pop(), self._moment)  # it has a commit begin
+        return started
 
     async def _work(self, started: _Started) -> None:
         """Works on messages. A fault of ours, or what ends the process, ends `drive`."""
@@ -291,7 +297,7 @@ class Run:
             if outcomes or self._schedule.lanes.messages <= self._settings.queued_max // 2:
                 self._readable.set()
             self._done(started.holding, self._moment)
-            found = None if is_cancelled else self._schedule.next(self._moment)
+            found = None if is_cancelled else self._next()
             if found is None:
                 return
             started = found
@@ -305,7 +311,8 @@ class Run:
         first = started.items[0]
         if first.is_over and first.error is not None:
             return await self._put_aside({first: first.error}, started.holding)
-        outcomes = await self._call(started, rests=rests)
+        killed = self._schedule.killer(started)
+        outcomes = {first: killed} if killed else await self._call(started, rests=rests)
         if not outcomes or self._settings.retry.then != "dead_letter":
             return outcomes
         return await self._put_aside(outcomes, started.holding)

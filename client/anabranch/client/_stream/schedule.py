@@ -18,7 +18,7 @@ from anabranch.client._consumer.gaps import Gaps
 from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._errors import HandlerError
 from anabranch.client._stream.lanes import Item, Lanes
-from anabranch.client._stream.retry import Again, Reject, Retry
+from anabranch.client._stream.retry import Again, ProcessEndedError, Reject, Retry
 from anabranch.client._stream.settings import CANCEL_S, BatchSettings
 from anabranch.client._stream.width import Width
 
@@ -54,6 +54,9 @@ class Schedule(Generic[MessageT]):
         self.width = Width(width)
         self.failure: BaseException | None = None
         self.is_draining = False
+        self.untold: set[Holding] = set()  # buckets of which something waits for a commit
+        self._quiet_for: int | None = None  # the fetch for which others wait, to run nothing else
+        self._alone: Item[MessageT] | None = None  # the message beside which nothing runs
         self._gathering: set[int] = set()  # fetches for which a call waits that takes all keys
         self._core = core
         self._retry = retry
@@ -102,6 +105,8 @@ class Schedule(Generic[MessageT]):
         """Returns what to work on now, which counts as begun; None if there is nothing."""
         if self.is_draining or self.failure is not None or self.lanes.running >= self.width.now:
             return None
+        if self._alone is not None:
+            return None
         self._now = now
         item = self.lanes.take(self._gathering)
         if item is None:
@@ -109,7 +114,9 @@ class Schedule(Generic[MessageT]):
         holding = self._core.fetches[item.number]
         holding.work_begins(item.offset)
         started = Started([item], holding)
-        if self._batches is not None:
+        if holding.gaps is not None and holding.gaps.lives.is_careful:
+            self._alone = item
+        elif self._batches is not None:
             self.join(started, now)
             if self._batches.of == "bucket" and self.wait_s(started):
                 self._gathering.add(item.number)
@@ -118,7 +125,7 @@ class Schedule(Generic[MessageT]):
     def wait_s(self, started: Started[MessageT]) -> float:
         """Returns the seconds for which what begins is to wait for more messages, before `join`."""
         batches, first = self._batches, started.items[0]
-        if batches is None or first.is_over or self.is_draining:
+        if batches is None or first.is_over or self.is_draining or self._alone is not None:
             return 0.0
         is_full = len(started.items) >= min(batches.batch_max, first.batch_max)
         return 0.0 if is_full else batches.wait_s
@@ -128,7 +135,7 @@ class Schedule(Generic[MessageT]):
         self._now = now
         batches, items = self._batches, started.items
         self._gathering.discard(items[0].number)
-        if batches is None or items[0].is_over or self.is_draining:
+        if batches is None or items[0].is_over or self.is_draining or self._alone is not None:
             return
         heads, others = self.lanes.heads(items), batches.of == "bucket"
         most = min(batches.batch_max, *(each.batch_max for each in items))
@@ -140,7 +147,38 @@ class Schedule(Generic[MessageT]):
     def _may_start(self, item: Item[MessageT]) -> bool:
         holding = self._core.may_deliver(item.number, self._now)
         gaps = None if holding is None else holding.gaps
-        return gaps is not None and gaps.admits(item.start, item.offset)
+        if holding is None or gaps is None or not gaps.admits(item.start, item.offset):
+            return False
+        if gaps.lives.is_careful:
+            self._quiet_for = item.number
+            if self.lanes.running:
+                return False
+        elif self._quiet_for is not None and self._is_quiet():
+            return False
+        is_told = gaps.is_told(item.offset)
+        if not is_told:
+            self.untold.add(holding)
+        return is_told
+
+    def _is_quiet(self) -> bool:
+        """Tells whether others wait for a bucket whose owner is careful (`lives`)."""
+        found = None if self._quiet_for is None else self.served(self._quiet_for)
+        queued = None if self._quiet_for is None else self.lanes.queued.get(self._quiet_for)
+        is_careful = found is not None and found[1].lives.is_careful
+        if not is_careful or queued is None or not queued.ready:
+            self._quiet_for = None
+        return self._quiet_for is not None
+
+    def killer(self, started: Started[MessageT]) -> BaseException | None:
+        """Returns the error of a message with which a process has ended, which counts as its last
+        attempt. None: it is none, or this was told before.
+        """
+        item, gaps = started.items[0], started.holding.gaps
+        if gaps is None or gaps.lives.killer != item.offset:
+            return None
+        gaps.lives.killer = None
+        item.failures = max(item.failures, self._retry.attempts_max - 1)
+        return ProcessEndedError("the processes that worked on it have ended before it was done")
 
     # Ending.
 
@@ -216,6 +254,8 @@ class Schedule(Generic[MessageT]):
         """
         self._now = now
         self.lanes.running -= 1
+        if self._alone is started.items[0]:
+            self._alone = self._quiet_for = None
         blocked = []
         for item in reversed(started.items):  # so that a key's are put back in order
             error = outcomes.get(item)
@@ -230,6 +270,10 @@ class Schedule(Generic[MessageT]):
 
     def _done(self, item: Item[MessageT], holding: Holding) -> None:
         self._core.finish(holding, item.start, item.offset, self._now)
+        gaps = holding.gaps
+        if gaps is not None and gaps.lives.is_careful:
+            is_all = gaps.watermark >= gaps.read_end
+            gaps.lives.passed(self.width.most, is_all=is_all)
         self.lanes.done(item)
         if item.is_over:
             self._late.discard(item)

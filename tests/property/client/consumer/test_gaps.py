@@ -8,7 +8,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.client._consumer.gaps import GAP_MAX, SPAN_MAX, Gaps, read, written
+from anabranch.client._consumer.gaps import GAP_MAX, SPAN_MAX, Done, Gaps, read, written
 from anabranch.core.subscriptions.known_positions import mark_of, parts_of
 
 GROUP, PLACE = "anabranch.subscription.a.b.c.d.9223372036854775807", ("segment", 7)
@@ -26,9 +26,12 @@ def decoded(gaps: Gaps) -> list[tuple[int, int]]:
     assert len(metadata) <= METADATA_MAX
     mark, found = parts_of(metadata)
     assert (mark, found) == (mark_of(2**63 - 1), text)
-    runs = read(text, GROUP, PLACE, gaps.watermark, WHOLE) if text else []
-    assert runs is not None
-    return runs
+    if not text:
+        return []
+    done = read(text, GROUP, PLACE, gaps.watermark, WHOLE)
+    assert done is not None
+    assert (done.lives, done.suspect) == (gaps.lives.said, gaps.lives.suspect)
+    return done.runs
 
 
 def offsets_of(gaps: Gaps) -> set[int]:
@@ -141,14 +144,14 @@ def test_a_damaged_map_is_none(done: set[int], where: int, bit: int) -> None:
     text = text_of(gaps)
     at = where % len(text)
     damaged = text[:at] + chr(ord(text[at]) ^ 1 << bit) + text[at + 1 :]
-    assert read(damaged, GROUP, PLACE, 0, WHOLE) in (None, list(gaps.runs))
+    assert read(damaged, GROUP, PLACE, 0, WHOLE) in (None, Done(list(gaps.runs)))
     assert read(text[:at], GROUP, PLACE, 0, WHOLE) is None
 
 
 def test_a_map_of_another_commit_is_none() -> None:
     gaps = Gaps(3, [(5, 9)])
     text = text_of(gaps)
-    assert read(text, GROUP, PLACE, 3, 9) == [(5, 9)]
+    assert read(text, GROUP, PLACE, 3, 9) == Done([(5, 9)])
     assert read(text, GROUP, PLACE, 3, 8) is None, "Kafka has lost what it was made of"
     assert read(text, GROUP, PLACE, 4, 9) is None
     assert read(text, GROUP, ("segment", 8), 3, 9) is None

@@ -12,7 +12,7 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.client._consumer.assignment import Assignment
-from anabranch.client._consumer.gaps import Gaps, written
+from anabranch.client._consumer.gaps import Done, Gaps, written
 from anabranch.client._consumer.group_offsets import Position
 from anabranch.client._consumer.holding import Loss
 from anabranch.core.errors import InvalidInputError
@@ -218,7 +218,7 @@ async def test_what_a_map_names_is_not_worked_on_again() -> None:
     handling = Handling()
     async with consuming(100) as (consumer, plane):
         (holding,) = consumer._core.holdings.values()
-        holding.done_above = 0, [(1, 3)]
+        holding.done_above = 0, Done([(1, 3)])
         run = asyncio.create_task(consumer.run(handling))
         await asyncio.sleep(0)
         read(consumer, plane, "abcd")
@@ -243,7 +243,7 @@ async def test_a_map_counts_also_above_the_first_offset_of_a_bucket() -> None:
         (holding,) = consumer._core.holdings.values()
         group: Any = Known()
         await consumer._positions(group, [there(holding.fetch)])
-        assert holding.done_above == (0, [(1, 3)])
+        assert holding.done_above == (0, Done([(1, 3)]))
         assert list(there(holding.work_apart()).runs) == [(1, 3)]
 
 
@@ -315,9 +315,10 @@ async def test_an_error_of_any_kind_is_a_failed_attempt() -> None:
 
 
 async def test_a_handler_is_cancelled_once_and_may_clean_up() -> None:
-    cleaned: list[int] = []
+    begun, cleaned = asyncio.Event(), list[int]()
 
     async def handle(message: sdk.Message, _: sdk.Work) -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -326,7 +327,7 @@ async def test_a_handler_is_cancelled_once_and_may_clean_up() -> None:
 
     async with running(handle) as (consumer, plane, _):
         read(consumer, plane, "a")
-        await asyncio.sleep(0)
+        await begun.wait()
         consumer._core.give_up(Loss.LAPSED)
         for _ in range(10):
             consumer._readable.set()
