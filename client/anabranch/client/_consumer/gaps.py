@@ -53,6 +53,7 @@ class Gaps:
         "_ends",
         "_reached",
         "_starts",
+        "is_free",
         "lives",
         "read_end",
         "running",
@@ -66,7 +67,7 @@ class Gaps:
     def __init__(
         self, watermark: int, runs: Iterable[Run] = (), lives: Lives | None = None
     ) -> None:
-        self.lives = Lives() if lives is None else lives
+        self.begin_life(Lives() if lives is None else lives)
         self.watermark = watermark
         self.read_end = watermark
         self.span_end = watermark
@@ -112,6 +113,10 @@ class Gaps:
     def _fits(self, more: int) -> bool:
         return _RUN_BYTES * (len(self._starts) + more) <= BYTES_MAX
 
+    def begin_life(self, lives: Lives) -> None:
+        """Notes what is known of former owners. `is_free`: this one need tell nothing more."""
+        self.lives, self.is_free = lives, False
+
     def is_told(self, offset: int) -> bool:
         """Tells whether it is committed what has to be before that message begins; if not, it is to
         be committed now.
@@ -119,6 +124,7 @@ class Gaps:
         if self.lives.must_tell(offset):
             self.version += 1
             self.lives.told_at = self.version
+        self.is_free = not self.waits and not self.lives.is_careful
         return not self.waits
 
     @property

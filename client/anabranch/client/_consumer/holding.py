@@ -255,7 +255,7 @@ class Holding:
     def serve(self, fetch: Fetch | None) -> None:
         """Has it read again, or for the first time. None means that there is nothing to read."""
         if self.gaps is not None and self.phase is Phase.SETTLING:
-            self.gaps.lives = Lives()
+            self.gaps.begin_life(Lives())
         self.phase, self.settle_by, self.fetch = Phase.SERVING, math.inf, fetch
 
     def settle(self, by: float, loss: Loss) -> None:

@@ -94,6 +94,7 @@ class Run:
         self._paused: set[int] = set()
         self._resumed: set[int] = set()  # what was on its way at a pause is read twice
         self._told = LogRateLimit(_TELL_S)
+        self._loop = asyncio.get_running_loop()
         self._moment = now()
 
     # For the consumer.
@@ -319,20 +320,22 @@ class Run:
 
     async def _call(self, started: _Started, *, rests: bool) -> Mapping[_Item, BaseException]:
         """Calls the handler. Returns the messages that are not done, each with what it raised."""
-        items, named = started.items, {}
-        given: list[tuple[Message, Work]] = []
+        items, batches, given = started.items, self._batches, list[tuple[Message, Work]]()
+        named: dict[_Item, BaseException] = {}
         try:
             if rests:
                 await asyncio.sleep(0)
-            if wait_s := self._schedule.wait_s(started):
+            if batches is not None and (wait_s := self._schedule.wait_s(started)):
                 try:
                     await asyncio.sleep(wait_s)
                 finally:
                     self._schedule.join(started, self._now())
                     self._readable.set()  # for what had to wait as well
-            deadline = self._deadline()
-            given += [self._given(item, deadline) for item in items]
-            what = given[0] if self._batches is None else (given,)
+            timeout_s = self._settings.timeout_s
+            deadline = None if timeout_s is None else self._loop.time() + timeout_s
+            for item in items:
+                given.append(self._given(item, deadline))
+            what = given[0] if batches is None else (given,)
             if deadline is None:
                 await self._handler(*what)
             else:
@@ -347,10 +350,6 @@ class Run:
             is_cancelled = _is_cancelled()
             return self._schedule.outcomes(started, error, named, is_cancelled=is_cancelled)
         return _ALL_DONE
-
-    def _deadline(self) -> float | None:
-        timeout_s = self._settings.timeout_s
-        return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
 
     def _given(self, item: _Item, deadline: float | None) -> tuple[Message, Work]:
         message, assignment = Message(*item.message), self._core.assignment

@@ -114,7 +114,7 @@ class Schedule(Generic[MessageT]):
         holding = self._core.fetches[item.number]
         holding.work_begins(item.offset)
         started = Started([item], holding)
-        if holding.gaps is not None and holding.gaps.lives.is_careful:
+        if holding.gaps is not None and not holding.gaps.is_free:
             self._alone = item
         elif self._batches is not None:
             self.join(started, now)
@@ -149,6 +149,8 @@ class Schedule(Generic[MessageT]):
         gaps = None if holding is None else holding.gaps
         if holding is None or gaps is None or not gaps.admits(item.start, item.offset):
             return False
+        if gaps.is_free and self._quiet_for is None:
+            return True
         if gaps.lives.is_careful:
             self._quiet_for = item.number
             if self.lanes.running:
@@ -174,7 +176,7 @@ class Schedule(Generic[MessageT]):
         attempt. None: it is none, or this was told before.
         """
         item, gaps = started.items[0], started.holding.gaps
-        if gaps is None or gaps.lives.killer != item.offset:
+        if gaps is None or gaps.is_free or gaps.lives.killer != item.offset:
             return None
         gaps.lives.killer = None
         item.failures = max(item.failures, self._retry.attempts_max - 1)
@@ -271,7 +273,7 @@ class Schedule(Generic[MessageT]):
     def _done(self, item: Item[MessageT], holding: Holding) -> None:
         self._core.finish(holding, item.start, item.offset, self._now)
         gaps = holding.gaps
-        if gaps is not None and gaps.lives.is_careful:
+        if gaps is not None and not gaps.is_free and gaps.lives.is_careful:
             is_all = gaps.watermark >= gaps.read_end
             gaps.lives.passed(self.width.most, is_all=is_all)
         self.lanes.done(item)
