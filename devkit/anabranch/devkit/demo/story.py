@@ -80,8 +80,8 @@ class Story:
         self._narrator.say(f"{self.topic} has 1 segment; no request changes it from here on")
         await self.traffic.start()
         self._narrator.say(
-            "2 producers send OpenStack's merge history, with projects as keys; 2 readers and 2 "
-            "queue workers receive it"
+            "2 producers send OpenStack's merge history, with projects as keys; 2 queue workers "
+            "receive it, and 2 readers, which work on keys side by side, 20 ms for each message"
         )
 
     async def make_home(self) -> None:

@@ -1,7 +1,7 @@
 """The demo's messages: the trace through a scalable topic, by the SDK, as users would send it.
 
 Two producers, clients of their own, take turns at every key. Two readers share an ordered
-subscription, two workers share a queue.
+subscription, and work on keys side by side. Two workers share a queue.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from anabranch.client import (
     Producer,
     QueueConsumer,
     StreamConsumer,
+    Work,
 )
 from anabranch.devkit.causality import Span
 from anabranch.devkit.demo.judge import Arrival, Findings, TraceMessage, check
@@ -36,6 +37,7 @@ from anabranch.wire.supervised import supervised
 STREAM: Final = "demo-readers"
 _QUEUE: Final = "demo-workers"
 _EACH: Final = 2  # producers, readers, workers
+_HANDLER_S: Final = 0.02  # for a message, as for a call to a database: 50 a second one by one
 _TICK_S: Final = 0.01  # between two looks at how much is to be sent by now
 _FILE: Final = "data/openstack_merges_sample.csv.gz"
 
@@ -61,7 +63,7 @@ class Traffic:
         self.sent: list[TraceMessage] = []  # acknowledged ones
         self.spans: dict[int, Span] = {}  # by number: from the sending to the acknowledgement
         self.failed: list[str] = []
-        self.arrivals: list[Arrival] = []  # in the order of receipt, of all readers
+        self.arrivals: list[Arrival] = []  # in the order of their ends, of all readers
         self.queued: list[Arrival] = []  # the same of the workers
         self._topic = topic
         self._keys = keys
@@ -155,11 +157,11 @@ class Traffic:
     # --- receiving ----------------------------------------------------------------------
 
     async def _read(self, name: str, reader: StreamConsumer) -> None:
-        with contextlib.suppress(ClosedError):
-            while True:
-                batch = await reader.receive_many()
-                self.arrivals += [_arrival(name, each) for each in batch]
-                reader.acknowledge(batch)
+        async def handle(message: Message, _: Work) -> None:
+            await asyncio.sleep(_HANDLER_S)
+            self.arrivals.append(_arrival(name, message))
+
+        await reader.run(handle)
 
     async def _work(self, name: str, worker: QueueConsumer) -> None:
         with contextlib.suppress(ClosedError):
