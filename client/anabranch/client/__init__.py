@@ -55,6 +55,7 @@ from anabranch.client._stream.consumer import StreamConsumer
 from anabranch.client._stream.retry import Again, Backoff, BatchFailed, Reject, Retry
 from anabranch.client._stream.run import BlockedKey
 from anabranch.client._stream.settings import Handler, RunOptions, RunSettings
+from anabranch.client._stream.stats import BucketWork, WorkStats
 from anabranch.client._stream.work import Work
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.client._topics.list_watch import TopicListWatch
@@ -70,6 +71,7 @@ __all__ = [
     "BatchStats",
     "BlockedKey",
     "BucketLostError",
+    "BucketWork",
     "BufferFullError",
     "Checkpoint",
     "CheckpointConsumer",
@@ -134,5 +136,6 @@ __all__ = [
     "TopicSelection",
     "UnknownOutcomeError",
     "Work",
+    "WorkStats",
     "WrongLoopError",
 ]

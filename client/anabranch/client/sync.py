@@ -186,6 +186,7 @@ class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
     run_batches = waits(stream.StreamConsumer.run_batches)
     stop = waits(stream.StreamConsumer.stop)
     blocked = calls(stream.StreamConsumer.blocked)
+    stats = calls(stream.StreamConsumer.stats)
 
 
 class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):

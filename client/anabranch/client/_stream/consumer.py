@@ -31,6 +31,7 @@ from anabranch.client._stream.settings import (
     RunSettings,
     is_async,
 )
+from anabranch.client._stream.stats import WorkStats
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
@@ -57,6 +58,7 @@ class StreamConsumer(OrderedConsumer):
     ) -> None:
         super().__init__(membership, settings)
         self._produce = produce
+        self._maps_refused = 0
 
     def acknowledge(self, received: Message | Batch) -> None:
         """Notes that everything up to this message or batch has been processed.
@@ -176,6 +178,10 @@ class StreamConsumer(OrderedConsumer):
         """The messages that have failed in `run`, and for which their keys wait."""
         return [] if self._run is None else list(self._run.blocked())
 
+    def stats(self) -> WorkStats | None:
+        """What `run` does now, and has done so far; None if it does not run."""
+        return None if self._run is None else self._run.stats(self._maps_refused)
+
     def _taken(self) -> Batch | None:
         self._must_not_run()
         return super()._taken()
@@ -269,6 +275,7 @@ class StreamConsumer(OrderedConsumer):
             return
         done = read(told.map, assignment.group_id, partition, told.offset, end)
         if done is None:
+            self._maps_refused += 1
             self._logger.warning(
                 "consumer.map_refused",
                 kafka_topic=partition[0],

@@ -36,6 +36,7 @@ class Item(Generic[_MessageT]):
     lane: KeyLane[_MessageT]
     failures: int = 0
     error: BaseException | None = None  # of the last attempt
+    failed_at: float = 0.0  # the first time
     batch_max: int = sys.maxsize  # messages of a batch with it
     is_over: bool = False  # no handler gets it again: it waits to be put aside
     is_dropped: bool = False
@@ -84,6 +85,11 @@ class Lanes(Generic[_MessageT]):
     def __len__(self) -> int:
         """The number of keys with a message."""
         return len(self._lanes)
+
+    @property
+    def deepest(self) -> int:
+        """The number of messages of the key that has most."""
+        return max((len(each.items) + each.running for each in self._lanes.values()), default=0)
 
     def blocked(self) -> Iterator[Item[_MessageT]]:
         """The messages that wait for their next attempt."""

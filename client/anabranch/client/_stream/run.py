@@ -27,6 +27,7 @@ from anabranch.client._stream.letters import Letters
 from anabranch.client._stream.retry import BatchFailed
 from anabranch.client._stream.schedule import Schedule, Started
 from anabranch.client._stream.settings import CANCEL_S, AsyncHandler, BatchSettings, RunSettings
+from anabranch.client._stream.stats import WorkStats
 from anabranch.client._stream.work import Work
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log_rate_limit import LogRateLimit
@@ -144,6 +145,7 @@ class Run:
         if running:
             _, left = await asyncio.wait(running, timeout=_CANCEL_S_MAX)
             if left:
+                self._schedule.counts.left_behind += len(left)
                 self._logger.warning("handler.left_behind", count=len(left))
 
     def blocked(self) -> Iterator[BlockedKey]:
@@ -153,6 +155,10 @@ class Run:
             place, error = source.holding.place, item.error
             text = "" if error is None else said(error)
             yield BlockedKey(raw.key(), *place, item.offset, item.failures, text)
+
+    def stats(self, maps_refused: int) -> WorkStats:
+        """Returns what it does now, and what it has done."""
+        return self._schedule.stats(self._now(), maps_refused=maps_refused)
 
     # Reading.
 
@@ -194,6 +200,7 @@ class Run:
             start = gaps.take(offset)
             if gaps.is_known(offset):
                 holding.skip(start, offset)
+                self._schedule.counts.known += 1
             else:
                 key = self._key_of(raw, source, offset)
                 self._schedule.lanes.add(key, number, (raw, source), start, offset, len(raw))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from anabranch.client._consumer.core import ConsumerCore
@@ -20,6 +20,7 @@ from anabranch.client._errors import HandlerError
 from anabranch.client._stream.lanes import Item, Lanes
 from anabranch.client._stream.retry import Again, ProcessEndedError, Reject, Retry
 from anabranch.client._stream.settings import CANCEL_S, BatchSettings
+from anabranch.client._stream.stats import BucketWork, Counts, WorkStats
 from anabranch.client._stream.width import Width
 
 _LETTER_AGAIN_S: Final = 1.0
@@ -34,6 +35,7 @@ class Started(NamedTuple, Generic[MessageT]):
 
     items: list[Item[MessageT]]
     holding: Holding
+    at: float
 
 
 class Schedule(Generic[MessageT]):
@@ -54,6 +56,7 @@ class Schedule(Generic[MessageT]):
         self.width = Width(width)
         self.failure: BaseException | None = None
         self.is_draining = False
+        self.counts = Counts()
         self.untold: set[Holding] = set()  # buckets of which something waits for a commit
         self._quiet_for: int | None = None  # the fetch for which others wait, to run nothing else
         self._alone: Item[MessageT] | None = None  # the message beside which nothing runs
@@ -70,6 +73,43 @@ class Schedule(Generic[MessageT]):
     def letters_waiting(self) -> int:
         """The number of messages that could not be put aside so far."""
         return len(self._late)
+
+    def stats(self, now: float, *, maps_refused: int) -> WorkStats:
+        """Returns what runs and waits now, and the counts."""
+        waiting = list(self.lanes.blocked())
+        counts = self.counts
+        return WorkStats(
+            running=self.lanes.running,
+            queued=self.lanes.messages,
+            queued_bytes=self.lanes.bytes,
+            keys=len(self.lanes),
+            waiting=len(waiting),
+            deepest_key=self.lanes.deepest,
+            width=self.width.now,
+            letters_waiting=self.letters_waiting,
+            is_draining=self.is_draining,
+            buckets=[
+                self._bucket(number, holding, waiting, now)
+                for number, holding in self._core.fetches.items()
+            ],
+            maps_refused=maps_refused,
+            **{name: getattr(counts, name) for name in Counts.__slots__},
+        )
+
+    def _bucket(
+        self, number: int, holding: Holding, waiting: Iterable[Item[MessageT]], now: float
+    ) -> BucketWork:
+        gaps, queued = holding.gaps, self.lanes.queued.get(number)
+        since = [each.failed_at for each in waiting if each.number == number and each.failed_at]
+        return BucketWork(
+            *holding.place,
+            running=0 if gaps is None else len(gaps.running),
+            queued=0 if queued is None else queued.messages,
+            queued_bytes=0 if queued is None else queued.bytes,
+            gap_offsets=0 if gaps is None else gaps.span_end - gaps.watermark,
+            gap_runs=0 if gaps is None else len(list(gaps.runs)),
+            oldest_s=now - min(since, default=now),
+        )
 
     # Reading.
 
@@ -113,7 +153,7 @@ class Schedule(Generic[MessageT]):
             return None
         holding = self._core.fetches[item.number]
         holding.work_begins(item.offset)
-        started = Started([item], holding)
+        started = Started([item], holding, now)
         if holding.gaps is not None and not holding.gaps.is_free:
             self._alone = item
         elif self._batches is not None:
@@ -256,6 +296,8 @@ class Schedule(Generic[MessageT]):
         """
         self._now = now
         self.lanes.running -= 1
+        self.counts.took(now - started.at)
+        self.counts.cancelled += is_cancelled
         if self._alone is started.items[0]:
             self._alone = self._quiet_for = None
         blocked = []
@@ -279,7 +321,9 @@ class Schedule(Generic[MessageT]):
         self.lanes.done(item)
         if item.is_over:
             self._late.discard(item)
+            self.counts.put_aside += 1
             return
+        self.counts.done += 1
         self.width.succeeded()
         if self._retry.then == "dead_letter":
             self._letters.append(False)
@@ -306,6 +350,7 @@ class Schedule(Generic[MessageT]):
             self.lanes.again(item, self._now + _LETTER_AGAIN_S)
             return True
         if isinstance(error, Again):
+            self.counts.again += 1
             item.error = error
             self.lanes.again(item, self._now + error.delay_s)
             return False
@@ -328,6 +373,9 @@ class Schedule(Generic[MessageT]):
     def _note_failure(self, item: Item[MessageT], error: BaseException, now: float) -> None:
         item.failures += 1
         item.error = error
+        item.failed_at = item.failed_at or now
+        self.counts.failed += 1
+        self.counts.timed_out += isinstance(error, TimeoutError)
         self.width.failed(item.lane.key, now)
 
     def _fail(self, item: Item[MessageT], holding: Holding, why: str) -> None:
