@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.client import BucketLostError, Client, ClosedError, DeadlineError, QueueConsumer
+from anabranch.client import (
+    Backoff,
+    BucketLostError,
+    Client,
+    ClosedError,
+    DeadlineError,
+    QueueConsumer,
+    QueueMessage,
+    Work,
+)
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.topic_cluster import TopicCluster, run_on, topic_cluster
@@ -77,6 +86,35 @@ async def test_released_messages_come_again_and_rejected_ones_do_not(
         assert sorted(came) == [(b"0", 1), (b"0", 2), (b"1", 1)]
         with pytest.raises(DeadlineError):
             await consumer.receive(0.5)
+
+
+@pytest.mark.parametrize("segments", [2])
+async def test_handlers_of_two_consumers_share_the_messages_and_each_is_processed_once(
+    client: Client, topic: str
+) -> None:
+    await send(client, topic, 0, 500)
+    seen: Counter[int] = Counter()
+    failed: set[int] = set()
+
+    async def handle(message: QueueMessage, work: Work) -> None:
+        number = int(message.value)
+        if number % 50 == 0 and number not in failed:
+            failed.add(number)
+            raise ValueError("once")
+        await asyncio.sleep(0.01)
+        seen[number] += 1
+
+    consumers = [await client.subscribe_queue(topic, "jobs") for _ in range(2)]
+    delay_s = Backoff(first=0.05, most=0.1)
+    runs = [asyncio.create_task(each.run(handle, delay_s=delay_s)) for each in consumers]
+    await until(lambda: len(seen) == 500, WAIT_S)
+    for each in consumers:
+        await each.stop()
+    await asyncio.gather(*runs)
+    assert set(seen.values()) == {1}
+    async with await client.subscribe_queue(topic, "jobs") as late:
+        with pytest.raises(DeadlineError):
+            await late.receive(1.0)
 
 
 @pytest.mark.parametrize("segments", [2])

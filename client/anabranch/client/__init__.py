@@ -41,6 +41,7 @@ from anabranch.client._producer.messages import BatchStats, DeliveryResult, OnDe
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.consumer import QueueConsumer
 from anabranch.client._queue.messages import QueueBatch, QueueMessage
+from anabranch.client._queue.run import QueueRunOptions, QueueRunSettings
 from anabranch.client._settings import (
     ConsumerOptions,
     ConsumerSettings,
@@ -113,6 +114,8 @@ __all__ = [
     "QueueConsumer",
     "QueueMessage",
     "QueueOptions",
+    "QueueRunOptions",
+    "QueueRunSettings",
     "QueueSettings",
     "ReadSettings",
     "RefusedByNodeError",

@@ -211,6 +211,8 @@ class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
     acknowledge_all = calls(queue.QueueConsumer.acknowledge_all)
     release = calls(queue.QueueConsumer.release)
     reject = calls(queue.QueueConsumer.reject)
+    run = waits(queue.QueueConsumer.run)
+    stop = waits(queue.QueueConsumer.stop)
 
 
 class StreamTopicsConsumer(_Consumer[many.StreamTopicsConsumer, Message]):

@@ -13,18 +13,19 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self, TypeGuard
+from typing import Any, Final, Self, TypeGuard, Unpack
 
 from confluent_kafka import KafkaException
 
 from anabranch.client._aio import on_thread
-from anabranch.client._consumer.assignment import Partition, SegmentBucket
-from anabranch.client._consumer.consumer import Consumer, Membership
+from anabranch.client._consumer.assignment import SegmentBucket
+from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.dead_letters import DeadLetterReason, Produce
 from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Source
 from anabranch.client._consumer.reads import partition_of
+from anabranch.client._consumer.running import RunsHandlers
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
 from anabranch.client._queue.dead_letters import DeadLetterProducer, goes_aside, limit_of
 from anabranch.client._queue.messages import (
@@ -37,9 +38,14 @@ from anabranch.client._queue.messages import (
     QueueMessage,
 )
 from anabranch.client._queue.pace import Pace
+from anabranch.client._queue.run import Jobs, QueueRun, QueueRunOptions, QueueRunSettings
 from anabranch.client._queue.share_group import Delivering, ShareGroup
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
+from anabranch.client._queue.strays import without_strays
 from anabranch.client._settings import QueueSettings
+from anabranch.client._stream.handler_threads import HandlerThreads
+from anabranch.client._stream.settings import is_async
+from anabranch.client._stream.work import Work
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.entities.subscription import DELIVERIES
 from anabranch.core.errors import InvalidInputError
@@ -50,7 +56,7 @@ _TICK_S: Final = 1.0
 _Sources = dict[str, tuple[int, dict[int, Source]]]  # Kafka topic to segment id, and by partition
 
 
-class QueueConsumer(Consumer[QueueMessage]):
+class QueueConsumer(RunsHandlers[QueueMessage]):
     """One consumer of a queue subscription. `Client` makes it, and it is used on the client's event
     loop.
 
@@ -62,6 +68,7 @@ class QueueConsumer(Consumer[QueueMessage]):
     """
 
     _kind = ScalableConsumerType.QUEUE
+    _run: QueueRun | None = None
 
     def __init__(self, membership: Membership, settings: QueueSettings, produce: Produce) -> None:
         super().__init__(membership, ConsumerCore(0.0), settings.start_ms, settings.dead_letter)
@@ -99,6 +106,10 @@ class QueueConsumer(Consumer[QueueMessage]):
         """Returns the next message. Raises DeadlineError after `timeout_s` seconds, ClosedError, or
         the error of a failed consumer.
         """
+        self._must_not_run()
+        return await self._one(timeout_s)
+
+    async def _one(self, timeout_s: float | None = None) -> QueueMessage:
         delivery = await self._next(timeout_s)
         self._given += 1
         return self._wrapped(self._sources, delivery, self._order[self._given - 1])
@@ -107,11 +118,47 @@ class QueueConsumer(Consumer[QueueMessage]):
         """Returns the rest of the present delivery, at least one message.
         Raises the errors of `receive`.
         """
+        self._must_not_run()
         delivery = await self._next(timeout_s)
         first, self._given = self._given, len(self._order)
         plain = self._settings.value_deserializer is None and self._settings.decrypt is None
         wrapped = functools.partial(self._wrapped, self._sources)
         return QueueBatch(delivery, self._order[first:], wrapped, plain)
+
+    async def run(
+        self,
+        handler: Callable[[QueueMessage, Work], Any],
+        **options: Unpack[QueueRunOptions],
+    ) -> None:
+        """Works on messages side by side, in no order.
+
+        `handler(message, work)` is an async function, or a plain one, which then runs on threads.
+        When it returns, the message is acknowledged. When it raises, it is released, Reject rejects
+        it, and `Again` releases it after its time. `QueueRunSettings` has the options. Returns once
+        the consumer is closed, or `stop` is called.
+
+        Raises InvalidInputError, also after `receive`, and the error of a consumer that has failed.
+        """
+        self._home.check()
+        settings = QueueRunSettings(**options)
+        settings.check(handler)
+        self._begins_run(self._delivery is not None)
+        threads = None if is_async(handler) else HandlerThreads(handler, settings.concurrency)
+        jobs = Jobs(
+            next=self._one,
+            acknowledge=self.acknowledge,
+            release=self.release,
+            reject=self.reject,
+            incarnation=lambda: self._watch.layout.incarnation,
+            longest_delay_s=lambda: self._delivering.hold_s,
+        )
+        self._run = run = QueueRun(jobs, threads or handler, settings, self._logger)
+        try:
+            await run.drive()
+            await self.close()
+        finally:
+            if threads is not None:
+                threads.close()
 
     def acknowledge(self, message: QueueMessage) -> bool:
         """Notes that the message has been processed.
@@ -190,7 +237,11 @@ class QueueConsumer(Consumer[QueueMessage]):
         return self._dead_letters.put(message.delivery, message.index, message, reason, count_max)
 
     async def _close(self) -> None:
-        """Sends the answers to settled messages, releases the others, and leaves."""
+        """Sends the answers to settled messages, releases the others, and leaves. What runs is
+        cancelled before.
+        """
+        if self._run is not None:
+            await self._run.cancel()
         self._changed()
         self._stop_listening()
         try:
@@ -244,7 +295,7 @@ class QueueConsumer(Consumer[QueueMessage]):
     def _begin(self, delivery: Delivery) -> None:
         segments = self._polled()
         self._delivery, self._given = delivery, 0
-        self._order = self._within_ends(delivery)
+        self._order = without_strays(delivery, self._core.assignment, self._logger)
         self._count(delivery, segments)
         self._forget(delivery, segments)
         where, limit = self._puts_aside()
@@ -257,32 +308,6 @@ class QueueConsumer(Consumer[QueueMessage]):
                     message = self._wrapped(self._sources, delivery, index)
                     self._put(message, DeadLetterReason.DELIVERIES)
             self._order = [index for index in self._order if counts[index] <= limit]
-
-    def _within_ends(self, delivery: Delivery) -> Sequence[int]:
-        """Returns the indices of messages to give out.
-        It rejects those behind a segment's logged end.
-        """
-        every = range(len(delivery.messages))
-        assignment = self._core.assignment
-        sealed = () if assignment is None else assignment.segments
-        ends = {each.kafka_topic: each.end_offsets for each in sealed if each.end_offsets}
-        if delivery.counts.keys().isdisjoint(ends):
-            return every
-        strays: dict[Partition, list[int]] = {}
-        for index, message in enumerate(delivery.messages):
-            topic, bucket = place = partition_of(message)
-            if topic in ends and (message.offset() or 0) >= ends[topic][bucket]:
-                strays.setdefault(place, []).append(index)
-        for (topic, bucket), found in strays.items():
-            end = ends[topic][bucket]
-            read_to = max(delivery.messages[index].offset() or 0 for index in found) + 1
-            self._logger.warning(
-                "consumer.strays", kafka_topic=topic, bucket=bucket, end=end, read_to=read_to
-            )
-            for index in found:
-                delivery.acknowledge(index, REJECT)
-        left_out = {index for found in strays.values() for index in found}
-        return [index for index in every if index not in left_out] if left_out else every
 
     def _count(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
         """Counts the messages for the load of the segments.

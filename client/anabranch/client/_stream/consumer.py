@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Final, Unpack
 
@@ -17,6 +16,7 @@ from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Batch, Lost, Message, parts_of, raise_lost
 from anabranch.client._consumer.ordered import RETRY_S, OrderedConsumer
 from anabranch.client._consumer.resources import Offsets
+from anabranch.client._consumer.running import RunsHandlers
 from anabranch.client._errors import ClosedError, DeadlineError, SessionLapsedError
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._stream.handler_threads import HandlerThreads
@@ -38,7 +38,7 @@ from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 _MAP_BYTES_PER_S: Final = 256 * 1024  # of maps that a consumer commits, unless somebody waits
 
 
-class StreamConsumer(OrderedConsumer):
+class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
     """Receives each bucket's messages in order, beside the subscription's other consumers.
 
     An acknowledgement stands for everything before it in the same bucket. The consumer commits it
@@ -58,6 +58,7 @@ class StreamConsumer(OrderedConsumer):
     ) -> None:
         super().__init__(membership, settings)
         self._produce = produce
+        self._drain_s = settings.settle_s
         self._maps_refused = 0
 
     def acknowledge(self, received: Message | Batch) -> None:
@@ -130,11 +131,7 @@ class StreamConsumer(OrderedConsumer):
                 f"subscription {self.subscription} of {self.topic} has no dead letters: subscribe "
                 "with dead_letter=DeadLetterPolicy()"
             )
-        if self._run is not None or self._current is not None or self.in_flight:
-            raise InvalidInputError(
-                f"consumer {self.consumer_name} of {self.topic} has received messages, or runs "
-                "already: one either receives or runs, once"
-            )
+        self._begins_run(self._current is not None or self.in_flight)
         letters = Letters((self.topic, self.subscription), self._produce, lambda: self.dead_letter)
         threads = None if is_async(handler) else HandlerThreads(handler, settings.concurrency)
         self._run = run = Run(
@@ -158,22 +155,6 @@ class StreamConsumer(OrderedConsumer):
                 threads.close()
             await letters.close()
 
-    async def stop(self, drain_s: float | None = None) -> None:
-        """Ends `run`: starts nothing more, waits for what runs, then closes the consumer. In a
-        handler it returns at once, and the rest follows.
-
-        After `drain_s` seconds (`settle_timeout_s` unless given) it cancels what still runs.
-        """
-        self._home.check()
-        run = self._run
-        if run is not None:
-            limit_s = self._settings.settle_s if drain_s is None else drain_s
-            run.begin_drain()
-            if run.is_within:
-                return  # `run` closes it, once this handler has ended, too
-            await run.drain(None if math.isinf(limit_s) else limit_s)
-        await self.close()
-
     def blocked(self) -> list[BlockedKey]:
         """The messages that have failed in `run`, and for which their keys wait."""
         return [] if self._run is None else list(self._run.blocked())
@@ -185,13 +166,6 @@ class StreamConsumer(OrderedConsumer):
     def _taken(self) -> Batch | None:
         self._must_not_run()
         return super()._taken()
-
-    def _must_not_run(self) -> None:
-        if self._run is not None:
-            raise InvalidInputError(
-                f"consumer {self.consumer_name} of {self.topic} gives its messages to the handler "
-                "of run, whose end acknowledges them: make another consumer to receive"
-            )
 
     async def _close(self) -> None:
         """Leaves, as every ordered consumer does. What runs is cancelled before."""

@@ -35,6 +35,15 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         except OverflowError:
             return self.most
 
+    def check(self) -> None:
+        """Raises InvalidInputError for values that make no sense."""
+        if not all(map(_is_number, (self.first, self.factor, self.most))):
+            raise InvalidInputError(f"a Backoff has numbers: {self}")
+        if not (0.0 < self.first <= self.most <= _DELAY_S_MAX and self.factor >= 1.0):
+            raise InvalidInputError(
+                f"a Backoff grows from first, above 0, to most, at most {_DELAY_S_MAX:g}: {self}"
+            )
+
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """The attempts at a message, and what follows the last one.
@@ -52,18 +61,12 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raises InvalidInputError for values that make no sense."""
-        wait = self.delay_s
-        if not isinstance(wait, Backoff):
-            raise InvalidInputError(f"delay_s must be a Backoff: {wait!r}")
+        if not isinstance(self.delay_s, Backoff):
+            raise InvalidInputError(f"delay_s must be a Backoff: {self.delay_s!r}")
+        self.delay_s.check()
         for name in ("attempts_max", "letters_max"):
             if not _is_count(count := getattr(self, name)):
                 raise InvalidInputError(f"{name} must be at least 1: {count!r}")
-        if not all(map(_is_number, (wait.first, wait.factor, wait.most))):
-            raise InvalidInputError(f"a Backoff has numbers: {wait}")
-        if not (0.0 < wait.first <= wait.most <= _DELAY_S_MAX and wait.factor >= 1.0):
-            raise InvalidInputError(
-                f"a Backoff grows from first, above 0, to most, at most {_DELAY_S_MAX:g}: {wait}"
-            )
         if self.then not in get_args(Then):
             raise InvalidInputError(f"then is one of {', '.join(get_args(Then))}: {self.then!r}")
 

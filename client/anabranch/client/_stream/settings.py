@@ -79,14 +79,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, handler: Any, settle_s: float) -> None:
         """Raises InvalidInputError. `settle_s`: for which a bucket that is taken away is kept."""
-        if not callable(handler):
-            raise InvalidInputError(f"a handler is a function (message, work): {handler!r}")
-        most = _CONCURRENCY_MAX if is_async(handler) else _THREADS_MAX
-        if not 1 <= self.concurrency <= most:
-            raise InvalidInputError(
-                f"concurrency is 1 to {_CONCURRENCY_MAX} for async handlers, and to {_THREADS_MAX} "
-                f"for others, which have a thread each: {self.concurrency}"
-            )
+        check_handler(handler, self.concurrency)
         if self.ordering not in get_args(Ordering):
             words = ", ".join(get_args(Ordering))
             raise InvalidInputError(f"ordering is one of {words}: {self.ordering!r}")
@@ -102,6 +95,18 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"timeout_s is above 0, and at most settle_timeout_s - {CANCEL_S:g} s, so that an "
                 f"attempt ends before its bucket goes: {self.timeout_s}; raise settle_timeout_s"
             )
+
+
+def check_handler(handler: Any, concurrency: int) -> None:
+    """Raises InvalidInputError if so many of it cannot run at once."""
+    if not callable(handler):
+        raise InvalidInputError(f"a handler is a function (message, work): {handler!r}")
+    most = _CONCURRENCY_MAX if is_async(handler) else _THREADS_MAX
+    if not 1 <= concurrency <= most:
+        raise InvalidInputError(
+            f"concurrency is 1 to {_CONCURRENCY_MAX} for async handlers, and to {_THREADS_MAX} "
+            f"for others, which have a thread each: {concurrency}"
+        )
 
 
 def is_async(handler: Any) -> bool:

@@ -17,6 +17,7 @@ from anabranch.client._queue.messages import ACCEPT, DELAY, HELD, REJECT, RELEAS
 from anabranch.client._queue.share_group import Delivering
 from anabranch.core.errors import InvalidInputError
 from support.aside import Aside
+from support.given import Given
 from support.lone_consumers import ready_queue
 from support.still_watch import lone_member
 from support.waiting import until
@@ -30,17 +31,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is tried again without a pause, and nobody waits for it at the end."""
     monkeypatch.setattr(dead_letters, "_AGAIN_S", 0.0)
     monkeypatch.setattr(dead_letters, "_CLOSE_S_MAX", 0.2)
-
-
-class Given(KafkaMessage):
-    """A message of a share group that was given out so often."""
-
-    def __init__(self, value: bytes, offset: int, count: int, **fields: Any) -> None:
-        super().__init__(topic="k", partition=0, value=value, offset=offset, **fields)
-        self.count = count
-
-    def delivery_count(self) -> int:
-        return self.count
 
 
 class Scene:

@@ -342,7 +342,7 @@ async def test_one_either_runs_or_receives() -> None:
             await consumer.receive(timeout_s=0)
         with pytest.raises(InvalidInputError, match="either receives or runs"):
             await consumer.run(handling)
-        with pytest.raises(InvalidInputError, match="whose end acknowledges them"):
+        with pytest.raises(InvalidInputError, match="whose end settles them"):
             consumer.acknowledge_all()
     async with consuming(100) as (consumer, plane):
         plane.read(range(2))
