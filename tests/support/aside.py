@@ -21,6 +21,7 @@ class Aside:
         self.sent: list[tuple[bytes, bytes | None, list[tuple[str, bytes]]]] = []
         self.topics: list[str] = []
         self.failure: Exception | None = None
+        self.failures: list[Exception] = []  # of one sending each
         self.may_send = asyncio.Event()
         self.may_send.set()
         self.bytes_max = math.inf  # of what is added
@@ -29,6 +30,8 @@ class Aside:
         await self.may_send.wait()
         if self.failure is not None:
             raise self.failure
+        if self.failures:
+            raise self.failures.pop()
         pairs = [(n, c.encode() if isinstance(c, str) else c) for n, c in headers]
         added = [content for name, content in pairs if name.startswith("anabranch")]
         if sum(map(len, added)) > self.bytes_max:

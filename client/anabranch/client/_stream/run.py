@@ -24,7 +24,7 @@ from anabranch.client._consumer.reading import Reading
 from anabranch.client._errors import ClientError
 from anabranch.client._stream.lanes import Item
 from anabranch.client._stream.letters import Letters
-from anabranch.client._stream.retry import BatchFailed
+from anabranch.client._stream.retry import Again, BatchFailed
 from anabranch.client._stream.schedule import Schedule, Started
 from anabranch.client._stream.settings import CANCEL_S, AsyncHandler, BatchSettings, RunSettings
 from anabranch.client._stream.stats import WorkStats
@@ -354,8 +354,8 @@ class Run:
             if isinstance(error, BatchFailed):
                 errors = [error.errors.get(message) for message, _ in given]
                 named = {i: e for i, e in zip(items, errors, strict=True) if e is not None}
-            is_cancelled = _is_cancelled()
-            return self._schedule.outcomes(started, error, named, is_cancelled=is_cancelled)
+            is_cancelled, now = _is_cancelled(), self._now()
+            return self._schedule.outcomes(started, error, named, now, is_cancelled=is_cancelled)
         return _ALL_DONE
 
     def _given(self, item: _Item, deadline: float | None) -> tuple[Message, Work]:
@@ -369,8 +369,11 @@ class Run:
         """Sends what no handler gets again to the dead letters, one after the other.
         Returns what is not done.
         """
-        left = dict(outcomes)
+        left, stuck = dict(outcomes), set()
         for item, error in outcomes.items():
+            if item.lane in stuck:  # so that a key's letters are in order
+                left[item] = Again(0.0)
+                continue
             is_cancelled = isinstance(error, asyncio.CancelledError) and _is_cancelled()
             if not item.is_over and (
                 is_cancelled or not self._schedule.goes_aside(item, holding, error, self._now())
@@ -380,6 +383,7 @@ class Run:
                 letter = await self._letters.put(Message(*item.message), item.failures, error)
             except (ClientError, InvalidInputError, TimeoutError, asyncio.CancelledError) as failed:
                 left[item] = failed
+                stuck.add(item.lane)
             else:
                 self._logger.info("handler.dead_letter", **letter.fields())
                 del left[item]

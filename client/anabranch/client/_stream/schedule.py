@@ -229,6 +229,7 @@ class Schedule(Generic[MessageT]):
         started: Started[MessageT],
         error: BaseException,
         named: Outcomes[MessageT],
+        now: float,
         *,
         is_cancelled: bool,
     ) -> dict[Item[MessageT], BaseException]:
@@ -254,7 +255,7 @@ class Schedule(Generic[MessageT]):
             return dict.fromkeys(items, error)
         for item in items:
             item.batch_max = len(items) // 2
-        self.width.failed(items[0].lane.key, self._now)
+        self.width.failed(items[0].lane.key, now)
         return dict.fromkeys(items, Again(self._retry.delay_s.first))
 
     def goes_aside(

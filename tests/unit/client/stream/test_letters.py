@@ -109,6 +109,22 @@ async def test_what_cannot_be_put_aside_waits_and_is_handled_no_more() -> None:
         await until(lambda: at.consumer.dead_letters_waiting == 0)
 
 
+async def test_a_key_s_letters_are_in_order_though_the_first_cannot_be_stored() -> None:
+    aside = Aside()
+    aside.failures = [sdk.DeliveryError("Kafka is away")]
+
+    async def handle(batch: list[tuple[sdk.Message, sdk.Work]]) -> None:
+        raise sdk.BatchFailed({message: sdk.Reject("hopeless") for message, _ in batch})
+
+    async with consuming(1_000, aside.maker(), ASIDE) as (consumer, plane):
+        plane.read(range(3), [b"a"] * 3)
+        run = asyncio.create_task(consumer.run_batches(handle, wait_s=0.0, retry=PUT_ASIDE))
+        await until(lambda: len(aside.sent) == 3)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+    assert [aside.letter(number).offset for number in range(3)] == [0, 1, 2]
+
+
 async def test_a_letter_is_not_yet_stored_when_the_consumer_stops_and_comes_again() -> None:
     async with scene() as (at, run):
         at.aside.may_send.clear()
