@@ -19,9 +19,9 @@ PYTEST_ARGS ?=
 # Else each worker, node and command would compile our sources anew when it starts.
 export PYTHONDONTWRITEBYTECODE :=
 # Tests wait for processes and for each other's answers, so six workers keep two cores busy; of those
-# with a Kafka, nodes and Spark of their own, three do.
+# with a Kafka, nodes and Spark of their own, three do. Those come in the order of tests/conftest.py.
 PYTEST := $(BIN)/pytest -n 6
-PYTEST_WITH_PROCESSES := $(BIN)/pytest -n 3
+PYTEST_WITH_PROCESSES := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help
 help:
@@ -122,7 +122,7 @@ check: lint
 # What needs processes of its own comes after what fails within minutes.
 .PHONY: test
 test: java check jars
-	$(PYTEST_WITH_PROCESSES) --dist loadgroup -m 'not long and not faults' tests/simulation tests/faults tests/integration $(PYTEST_ARGS)
+	$(PYTEST_WITH_PROCESSES) -m 'not long and not faults' tests/simulation tests/faults tests/integration $(PYTEST_ARGS)
 
 # All that is marked `long`, eight times the seconds for new seeds of clusters, and containers where an engine answers:
 # each part, whatever became of the one before it.
@@ -130,7 +130,7 @@ test: java check jars
 test-long: java jars
 	@$(BIN)/python -m anabranch.jars.cache old
 	@failed=0; \
-	$(PYTEST_WITH_PROCESSES) --dist loadgroup -m 'long and not faults' $(PYTEST_ARGS) || failed=1; \
+	$(PYTEST_WITH_PROCESSES) -m 'long and not faults' $(PYTEST_ARGS) || failed=1; \
 	$(PYTEST) --dist worksteal --budget 8 -k no_fault tests/simulation/test_worlds.py $(PYTEST_ARGS) || failed=1; \
 	if docker info >/dev/null 2>&1; then $(MAKE) faults TESTS='$(CONTAINERS)' || failed=1; else \
 		echo '**********************************************************************'; \

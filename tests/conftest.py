@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -59,6 +60,24 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     for run in told.args if told is not None else [steady.run]:
         run(opened(test, wanted))
     return True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # once it is known which tests run
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """First what lasts, then the groups with most tests: else such a one would end the run alone.
+
+    Workers take groups in this order (`--no-loadscope-reorder`).
+    """
+    yield
+    counts = Counter(map(_group, items))
+    lasting = {_group(item) for item in items if item.get_closest_marker("lasting") is not None}
+    items.sort(key=lambda item: (_group(item) not in lasting, -counts[_group(item)]))
+
+
+def _group(item: pytest.Item) -> str:
+    """What one worker takes at once."""
+    group = item.get_closest_marker("xdist_group")
+    return item.nodeid if group is None else str(group.args[0])
 
 
 class ToldAtOnce:

@@ -171,19 +171,25 @@ def _in_time(test: Coroutine[Any, Any, None]) -> None:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leaves a file to one worker, since its tests share nodes, and all that share a Spark, or a
-    secured Kafka, to one, too. All are marked `integration`; a coroutine has a real loop, and so
-    much time.
+    secured Kafka, to one, too: the long tests of a file by what they share themselves, because no
+    run has the others beside them. All are marked `integration`; a coroutine has a real loop, and
+    so much time.
     """
-    ours = [item for item in items if item.path.is_relative_to(_FOLDER)]
-    groups = {item.path: item.path.stem for item in ours}
-    for item in ours:
+    ours = [(item, _part(item)) for item in items if item.path.is_relative_to(_FOLDER)]
+    groups = {part: part[0].stem for _, part in ours}
+    for item, part in ours:
         for shared in ("spark", "secured_kafka"):
             if shared in getattr(item, "fixturenames", ()):
-                groups[item.path] = shared
-    for item in ours:
+                groups[part] = shared
+    for item, part in ours:
         item.add_marker(pytest.mark.integration)
-        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+        item.add_marker(pytest.mark.xdist_group(groups[part]))
         item.add_marker(pytest.mark.loops.with_args(_in_time))
+
+
+def _part(item: pytest.Item) -> tuple[Path, bool]:
+    """Its file, and whether `make test-long` has it."""
+    return item.path, item.get_closest_marker("long") is not None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

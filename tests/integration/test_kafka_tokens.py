@@ -120,6 +120,7 @@ async def test_twenty_clients_of_kafka_ask_for_one_token(oauth_kafka: OauthKafka
 
 
 @pytest.mark.long
+@pytest.mark.lasting
 async def test_the_words_of_a_provider_that_fails_reach_whoever_waits_and_it_recovers(
     oauth_kafka: OauthKafka, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_commands_ask_a_secured_cluster_as_the_environment_says(
 
 
 @pytest.mark.long
+@pytest.mark.lasting
 @pytest.mark.spark
 def test_the_log_of_a_secured_cluster_is_archived_and_audited(secured: Cluster) -> None:
     where = ("--archive-dir", str(secured.folder / "archive"))

@@ -71,6 +71,7 @@ async def _subscribed(url: str, topic: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.lasting
 @pytest.mark.parametrize(
     ("copies", "is_off", "why"),
     [("3", False, _SETTING), ("1", True, "--feature share.version=1")],

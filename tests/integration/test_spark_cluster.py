@@ -22,7 +22,7 @@ from support.kafka_history import append, name_archive, publish
 from support.processes import COMMAND
 from support.spark_cluster import BARE_PYTHON, SparkCluster, SparkWorker, spark_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.lasting]
 
 _WAIT_S = 1_000.0
 _TRANSFERS = 1_500

@@ -36,7 +36,7 @@ from support.many_topics import start_with_topics
 from support.processes import EVENLY, HOST
 from support.proxy_process import proxy_process
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.lasting]
 
 HOME: Final = "public/default"
 SMALL_RECEIVE_BUFFER: Final = 4_096

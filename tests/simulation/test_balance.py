@@ -12,7 +12,7 @@ CYCLES_MAX = 60  # after the load stands still: cool-down and hits let every sev
 
 @pytest.mark.parametrize(
     ("seed", "nodes", "bundles"),
-    [(1, 20, 2_000), pytest.param(2, 100, 10_000, marks=pytest.mark.long)],
+    [(1, 20, 2_000), pytest.param(2, 100, 10_000, marks=[pytest.mark.long, pytest.mark.lasting])],
 )
 def test_deviation_comes_under_its_target_once_the_load_stands_still(
     seed: int, nodes: int, bundles: int
