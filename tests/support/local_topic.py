@@ -117,11 +117,22 @@ class LocalTopic:
     async def asked(
         self, point: Point, method: str, path: str = "", when_dead: Callable[[], None] = nothing
     ) -> None:
+        """Asks a doomed node for it, as `asked_of`."""
+        async with self.controller(point) as victim:
+            await self.asked_of(victim, method, path, when_dead)
+
+    async def asked_of(
+        self,
+        victim: NodeProcess,
+        method: str,
+        path: str = "",
+        when_dead: Callable[[], None] = nothing,
+    ) -> None:
         """Asks the doomed node for it, and waits until the process has ended and the work is done
         all the same. `when_dead` is called in between, in a thread.
         """
         view = self.node.runtime.view
-        async with self.controller(point) as victim, httpx.AsyncClient(timeout=WAIT_S) as http:
+        async with httpx.AsyncClient(timeout=WAIT_S) as http:
             request = asyncio.create_task(
                 http.request(method, f"{victim.url}/admin/v2/scalable/{self.topic}{path}")
             )

@@ -90,6 +90,10 @@ class HalfSealed:
 Disturb = Callable[[sdk.Producer], Awaitable[None]]
 
 
+async def at_once() -> None:
+    """Has nothing to wait for."""
+
+
 async def under_load(
     kafka: str,
     client: sdk.Client,
@@ -98,14 +102,17 @@ async def under_load(
     *,
     repeats: bool,
     keeps: bool = True,
+    ready: Callable[[], Awaitable[None]] = at_once,
 ) -> None:
     """Several producers and a consumer while that goes on; then everything is compared.
 
     `repeats`: whether the consumer may be given something again. `keeps`: whether Kafka has what
-    was read until the end.
+    was read until the end. `ready` returns once there is something to disturb: it is awaited with
+    the consumer there, and before the first message.
     """
     producers = [await client.create_producer(topic, linger_ms=linger) for linger in _LINGERS_MS]
     reading = Reading(await client.subscribe(topic, "billing"), repeats=repeats)
+    await ready()
     traffic = [
         Traffic(producer, _KEYS[place :: len(producers)], _PAUSE_S)
         for place, producer in enumerate(producers)
