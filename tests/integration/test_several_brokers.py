@@ -27,17 +27,21 @@ from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.client import Client, Producer
 from anabranch.client._kafka_options import ADMIN
+from anabranch.core.adoption.survey import TopicSurvey
+from anabranch.core.partitioners import Partitioner
 from anabranch.wire.kafka import producer_state
 from anabranch.wire.kafka.described import BrokerViews
 from anabranch.wire.kafka.protocol import bootstrap_addresses
+from anabranch.wire.kafka.survey import survey
 from support import channel
 from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
+from support.plain_topics import plain_topics
 from support.quiet import QUIET
 from support.several_brokers import HalfSealed, leaders, under_load
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.transactions import COUNT, begun, end
-from support.waiting import WAIT_S, until
+from support.waiting import WAIT_S, await_, until
 
 pytestmark = pytest.mark.long
 
@@ -284,45 +288,56 @@ def test_a_broker_is_killed_in_the_middle_of_a_seal(
             victim.start()
 
 
-@pytest.mark.parametrize("asks", [True, False])
 def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothing_beyond_the_end(
-    brokers: KafkaBrokers, topic_prefix: str, asks: bool
+    brokers: KafkaBrokers, topic_prefix: str
 ) -> None:
-    """It leads first and refuses later; here it has the logs of other topics to make in between."""
-    topic = f"{topic_prefix}t"
+    """It leads first and refuses later; here it has the logs of other topics to make in between.
+
+    So by a sealer that asks each broker itself, and by one whose client asks.
+    """
     user = AdminClient({**QUIET, "bootstrap.servers": brokers.bootstrap_servers})
     late, leader = brokers.numbered(3), 2
+    topics = {asks: f"{topic_prefix}{asks}" for asks in (True, False)}
 
     def create(name: str, places: list[list[int]]) -> None:
         new = NewTopic(name, len(places), replica_assignment=places)
         user.create_topics([new])[name].result(WAIT_S)
 
-    def known() -> PartitionMetadata:
+    def known(topic: str) -> PartitionMetadata:
         return user.list_topics(topic, timeout=WAIT_S).topics[topic].partitions[0]
 
-    create(topic, [[3, leader]])  # the first one leads, and again when it is told to
+    def leads(broker: int, *names: str) -> bool:
+        return all(known(name).leader == broker for name in names)
+
+    for topic in topics.values():
+        create(topic, [[3, leader]])  # the first one leads, and again when it is told to
     late.kill()
-    channel.until(lambda: known().leader == leader, "the other one leads")
+    channel.until(partial(leads, leader, *topics.values()), "the other one leads")
     late.start()
-    channel.until(lambda: len(known().isrs) == 2, "both are in sync")
+    channel.until(
+        lambda: all(len(known(topic).isrs) == 2 for topic in topics.values()), "both are in sync"
+    )
     writer = KafkaProducer(
         {**QUIET, "bootstrap.servers": brokers.bootstrap_servers, "linger.ms": 0}
     )
-    assert not is_refused(writer, topic)
-
     connection = KafkaConnection(brokers.bootstrap_servers)
-    sealer = Sealer(connection, connection.admin(), BrokerViews({}, _VIEW_S) if asks else None)
-    with closing(sealer), closing(connection.consumer()) as reader, ThreadPoolExecutor(1) as pool:
-        create(f"{topic_prefix}before", [[3]] * _MANY)  # for some time it reads of nothing else
-        deadline = Deadline(connection, WAIT_S, lambda: None)
-        sealing = pool.submit(sealer.seal, [SegmentTopic(topic, 1)], deadline)
-        channel.until(lambda: is_refused(writer, topic), "the leader refuses")
-        place = TopicPartition(topic, 0)
-        assert user.elect_leaders(ElectionType.PREFERRED, [place]).result(WAIT_S)[place] is None
-        create(f"{topic_prefix}meanwhile", [[3]] * _MANY)
-        channel.until(lambda: known().leader == 3, "the late one leads")
-        channel.until(lambda: is_refused(writer, topic), "it refuses, too")
-        assert sealing.result(WAIT_S) == {topic: (reader.get_watermark_offsets(place, WAIT_S)[1],)}
+    for asks, topic in topics.items():
+        assert not is_refused(writer, topic)
+        views = BrokerViews({}, _VIEW_S) if asks else None
+        sealer = Sealer(connection, connection.admin(), views)
+        with closing(sealer), closing(connection.consumer()) as reader, ThreadPoolExecutor(1) as do:
+            create(f"{topic}.before", [[3]] * _MANY)  # for some time it reads of nothing else
+            deadline = Deadline(connection, WAIT_S, lambda: None)
+            sealing = do.submit(sealer.seal, [SegmentTopic(topic, 1)], deadline)
+            channel.until(partial(is_refused, writer, topic), "the leader refuses")
+            place = TopicPartition(topic, 0)
+            told = user.elect_leaders(ElectionType.PREFERRED, [place]).result(WAIT_S)
+            assert told[place] is None
+            create(f"{topic}.meanwhile", [[3]] * _MANY)
+            channel.until(partial(leads, 3, topic), "the late one leads")
+            channel.until(partial(is_refused, writer, topic), "it refuses, too")
+            end = reader.get_watermark_offsets(place, WAIT_S)[1]
+            assert sealing.result(WAIT_S) == {topic: (end,)}
 
 
 def test_what_each_broker_has_read_of_a_topic_is_what_kafkas_own_tools_tell(
@@ -343,6 +358,33 @@ def test_what_each_broker_has_read_of_a_topic_is_what_kafkas_own_tools_tell(
     epochs = {(topic, 0): 0, (topic, 1): 0}
     assert views.epochs(asked, [topic, "missing"]) == dict.fromkeys(there, epochs)
     views.close()
+
+
+def test_a_broker_that_is_gone_keeps_the_others_partitions_from_no_survey(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    name, keys, partitions = f"{topic_prefix}spread", 200, 12
+    connection = KafkaConnection(brokers.bootstrap_servers)
+
+    def surveyed() -> TopicSurvey:
+        return survey(name, connection.bootstrap_servers, connection.security, WAIT_S, 1)
+
+    with plain_topics(connection, {name: partitions}):
+        writer = connection.producer()
+        for number in range(keys):
+            writer.produce(name, b"value", b"planted-%d" % number)
+        assert writer.flush(WAIT_S) == 0
+        whole = surveyed()
+        assert (len(whole.ends), whole.judgement.keys, whole.untold) == (partitions, keys, {})
+        victim = brokers.numbered(3)
+        victim.kill()
+        try:
+            await_(lambda: "partitions" in surveyed().untold)
+            rest = surveyed()
+        finally:
+            victim.start()
+        assert rest.judgement.partitioners == (Partitioner.CRC32,)
+        assert (rest.partitions, len(rest.ends)) == (partitions, 8)
 
 
 def is_refused(writer: KafkaProducer, topic: str) -> bool:

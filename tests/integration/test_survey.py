@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,12 +24,11 @@ from anabranch.core.partitioners import Partitioner
 from anabranch.wire.kafka.protocol import KafkaProtocolError
 from anabranch.wire.kafka.survey import survey
 from support.java_clients import java_clients, java_producer, java_send
-from support.kafka_brokers import KafkaBrokers
 from support.nobody import nobody
 from support.plain_topics import await_leaders, plain_topics
 from support.secured_kafka import LIMITED, MASTER, SecuredKafka
 from support.transactions import begun, end
-from support.waiting import WAIT_S, await_
+from support.waiting import WAIT_S
 
 KEYS = [b"planted-%d" % number for number in range(200)]
 PARTITIONS = 12
@@ -326,22 +324,3 @@ def test_the_command_names_a_kafka_that_does_not_answer() -> None:
         done = CliRunner().invoke(cli, command)
     assert isinstance(done.exception, KafkaUnreachableError)
     assert servers in str(done.exception)
-
-
-@pytest.mark.long
-def test_a_broker_that_is_gone_keeps_the_others_partitions_from_nobody(
-    tmp_path: Path, topic_prefix: str
-) -> None:
-    name = f"{topic_prefix}spread"
-    with KafkaBrokers(tmp_path, 3) as kafka:
-        connection = KafkaConnection(kafka.bootstrap_servers)
-        with plain_topics(connection, {name: PARTITIONS}):
-            by_librdkafka(connection, name, KEYS)
-            whole = surveyed(connection, name)
-            assert (len(whole.ends), whole.judgement.keys, whole.untold) == (PARTITIONS, 200, {})
-            kafka.brokers[2].kill()
-            await_(lambda: "partitions" in surveyed(connection, name).untold)
-            rest = surveyed(connection, name)
-            assert rest.judgement.partitioners == (Partitioner.CRC32,)
-            assert (rest.partitions, len(rest.ends)) == (PARTITIONS, 8)
-            kafka.brokers[2].start()
