@@ -224,35 +224,39 @@ async def shut_out(nodes: TopicCluster, topic: str, kafka: dict[str, str]) -> tu
         return await asyncio.gather(send(), stream, queue)
 
 
-def test_a_wrong_password_is_told_by_node_and_clients_and_no_password_is(
+def test_a_wrong_password_and_distrust_are_told_by_node_and_clients_and_no_password_is(
     secured_kafka: SecuredKafka, nodes: TopicCluster, tmp_path: Path
 ) -> None:
-    async def body() -> None:
+    """Beside each other, because they wait most of the time."""
+
+    async def wrong_password() -> None:
         wrong_one = secured_kafka.security(password=_WRONG)
-        node = await told_at_start(secured_kafka, tmp_path, wrong_one)
+        node, (sent, *told) = await asyncio.gather(
+            told_at_start(secured_kafka, tmp_path, wrong_one),
+            shut_out(nodes, "public/default/locked", wrong_one),
+        )
         assert "kafkaPropertiesFile (--kafka-properties): sasl.username, sasl.password" in node
-        sent, *told = await shut_out(nodes, "public/default/locked", wrong_one)
         assert all("Authentication failed" in said for said in (node, sent))
         assert all("does not let this client in" in said for said in (node, *told))
         assert all("sasl.password" in said for said in told)
         assert not [said for said in (node, sent, *told) if _WRONG in said]
 
-    run_in(nodes, body)
-
-
-@pytest.mark.long
-def test_whoever_does_not_trust_kafka_names_the_property_to_correct(
-    secured_kafka: SecuredKafka, nodes: TopicCluster, tmp_path: Path
-) -> None:
-    distrustful = secured_kafka.security() | {"ssl.ca.location": str(Authority(tmp_path).file)}
-
-    async def body() -> None:
-        node = await told_at_start(secured_kafka, tmp_path, distrustful)
+    async def distrust() -> None:
+        authority = Authority(tmp_path)
+        distrustful = secured_kafka.security() | {"ssl.ca.location": str(authority.file)}
+        node, told = await asyncio.gather(
+            told_at_start(secured_kafka, tmp_path, distrustful),
+            shut_out(nodes, "public/default/distrusted", distrustful),
+        )
         assert "ssl.ca.location for whom we trust" in node
-        told = await shut_out(nodes, "public/default/distrusted", distrustful)
         sent, *received = told
         assert all("certificate verify failed" in said for said in (node, *received)), told
         assert "certificate is not trusted" in sent
         assert all("ssl.ca.location" in said for said in told), told
+
+    async def body() -> None:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(wrong_password())
+            both.create_task(distrust())
 
     run_in(nodes, body)
