@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections import Counter
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,6 +36,17 @@ _SHORT = Differences(
         "group.share.delivery.count.limit": "2",
     }
 )
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopicCluster]:
+    """Two nodes on that Kafka."""
+    folder = tmp_path_factory.mktemp("hasty")
+    with (
+        EmbeddedKafka(folder / "kafka", differences=_SHORT) as kafka,
+        topic_cluster(kafka, f"{folder.name}.", folder) as running,
+    ):
+        yield running
 
 
 async def _send(client: Client, topic: str, keys: int) -> None:
@@ -165,19 +176,14 @@ async def test_a_letter_waits_for_its_topic_and_the_consumer_goes_on(
 
 @pytest.mark.long
 def test_a_letter_outlasts_the_last_delivery_in_the_consumer_that_had_it(
-    topic_prefix: str, tmp_path: Path
+    hasty: TopicCluster,
 ) -> None:
-    body = functools.partial(_letter_waits_for_its_topic, away_s=3 * _LOCK_S)
-    with (
-        EmbeddedKafka(tmp_path / "kafka", differences=_SHORT) as kafka,
-        topic_cluster(kafka, topic_prefix, tmp_path) as running,
-    ):
-        run_on(running, body)
+    run_on(hasty, functools.partial(_letter_waits_for_its_topic, away_s=3 * _LOCK_S))
 
 
 @pytest.mark.long
 def test_no_message_is_lost_to_an_application_that_works_on_one_for_long(
-    topic_prefix: str, tmp_path: Path
+    hasty: TopicCluster,
 ) -> None:
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         await _send(client, topic, 1)
@@ -189,8 +195,4 @@ def test_no_message_is_lost_to_an_application_that_works_on_one_for_long(
             await _do_rest(consumer, done)
         assert len(done) == _COUNT
 
-    with (
-        EmbeddedKafka(tmp_path / "kafka", differences=_SHORT) as kafka,
-        topic_cluster(kafka, topic_prefix, tmp_path) as running,
-    ):
-        run_on(running, body)
+    run_on(hasty, body)
