@@ -87,15 +87,15 @@ async def test_giving_back_under_load_loses_repeats_and_turns_round_nothing(
 async def test_no_probe_is_stored_in_a_topic_that_takes_any_time_stamp(
     cluster: TopicCluster, client: Client, copies: int
 ) -> None:
-    for old in (new_name() for _ in range(_ADOPTIONS)):
-        unbound = partial(make, message_timestamp_after_max_ms=str((1 << 63) - 1))
-        await asyncio.to_thread(unbound, cluster.kafka, old, copies)
-        await asyncio.to_thread(write, cluster.kafka, old)
-        ends, _ = await asyncio.to_thread(records_of, cluster.kafka, old)
-        topic = await adopted(cluster, old)
-        await cluster.prepare(topic, 4)
-        assert await asyncio.to_thread(records_of, cluster.kafka, old) == (ends, 0)
-        assert list((await client.watch(topic)).layout.segments[0].info.end_offsets) == ends
+    old = new_name()
+    unbound = partial(make, message_timestamp_after_max_ms=str((1 << 63) - 1))
+    await asyncio.to_thread(unbound, cluster.kafka, old, copies)
+    await asyncio.to_thread(write, cluster.kafka, old)
+    ends, _ = await asyncio.to_thread(records_of, cluster.kafka, old)
+    topic = await adopted(cluster, old)
+    await cluster.prepare(topic, 4)
+    assert await asyncio.to_thread(records_of, cluster.kafka, old) == (ends, 0)
+    assert list((await client.watch(topic)).layout.segments[0].info.end_offsets) == ends
 
 
 async def test_after_the_cut_over_each_kind_of_plain_client_says_what_the_pages_say(

@@ -124,13 +124,7 @@ async def _receive(consumer: StreamConsumer, into: dict[bytes, list[bytes]]) -> 
         pytest.param(
             Point.SEALING_LOGGED, "/rebucket/0?bucketCount=3", {1, 2}, marks=pytest.mark.long
         ),
-        pytest.param(Point.LIMIT_SET, "/merge/0/1", {2}, marks=pytest.mark.long),
-        pytest.param(
-            Point.ONE_PARTITION_REFUSES,
-            "/prepare?segmentCount=3",
-            {2, 3, 4},
-            marks=pytest.mark.long,
-        ),
+        pytest.param(Point.LIMIT_SET, "/prepare?segmentCount=3", {2, 3, 4}, marks=pytest.mark.long),
     ],
 )
 async def test_the_next_controller_goes_on_under_load(
