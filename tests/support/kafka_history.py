@@ -41,7 +41,9 @@ def make_topics(kafka: EmbeddedKafka, prefix: str) -> Topics:
 
 def append(kafka: EmbeddedKafka, topics: Topics, entries: Iterable[Entry]) -> None:
     """Appends entries to the WAL."""
-    producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+    # Idempotent, because what Kafka refuses for a moment may not come behind what followed it.
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True}
+    producer = Producer({**QUIET, **settings, "linger.ms": 5})
     for entry in entries:
         producer.produce(
             topics.wal,
