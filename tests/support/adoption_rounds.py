@@ -35,7 +35,8 @@ async def cut_over_under_load(cluster: TopicCluster, client: Client, java: Any, 
     reading = Reading(await client.subscribe(topic, "billing"), repeats=False)
     history = Alternation(_SHARED_KEYS)
     receiving = asyncio.create_task(history.receive(await client.subscribe(topic, "history")))
-    batches = JavaWriter(java, cluster.kafka, old, [b"java-%d" % each for each in range(30)])
+    keys = [b"java-%d" % each for each in range(30)]
+    batches = await asyncio.to_thread(JavaWriter, java, cluster.kafka, old, keys)
     traffic = Traffic(early[1], [b"sdk-%d" % each for each in range(30)], _PAUSE_S)
     async with plain_senders(java, cluster.kafka, old) as senders:
         plain = len(senders)

@@ -33,7 +33,8 @@ async def plain_senders(
     its word for that.
     """
     given = {"acks": acks} if acks else {}
-    of_java = java_producer(java, servers, given)
+    # What Java takes its time for may not keep the consumers of this loop from their controller.
+    of_java = await asyncio.to_thread(java_producer, java, servers, given)
     settings = {**QUIET, "bootstrap.servers": servers, "partitioner": "murmur2_random", **given}
     of_librdkafka = Producer({**settings, "linger.ms": 0})
     turn = threading.Lock()  # who flushes may be given what another one waits for
@@ -69,7 +70,7 @@ async def plain_senders(
         try:
             yield [_in_thread(by_java), _in_thread(by_librdkafka), by_aiokafka]
         finally:
-            of_java.close()
+            await asyncio.to_thread(of_java.close)
             of_librdkafka.close()
 
 
