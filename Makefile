@@ -119,10 +119,12 @@ lint: setup
 check: lint
 	$(PYTEST) --dist worksteal -m 'not long' $(wildcard tests/unit tests/property) $(PYTEST_ARGS)
 
+LARGE := tests/simulation tests/faults tests/integration
+
 # What needs processes of its own comes after what fails within minutes.
 .PHONY: test
 test: java check jars
-	$(PYTEST_WITH_PROCESSES) -m 'not long and not faults' tests/simulation tests/faults tests/integration $(PYTEST_ARGS)
+	$(PYTEST_WITH_PROCESSES) -m 'not long and not faults' $(LARGE) $(PYTEST_ARGS)
 
 # All that is marked `long`, eight times the seconds for new seeds of clusters, and containers where an engine answers:
 # each part, whatever became of the one before it.
@@ -130,7 +132,7 @@ test: java check jars
 test-long: java jars
 	@$(BIN)/python -m anabranch.jars.cache old
 	@failed=0; \
-	$(PYTEST_WITH_PROCESSES) -m 'long and not faults' $(PYTEST_ARGS) || failed=1; \
+	$(PYTEST_WITH_PROCESSES) -m 'long and not faults' $(LARGE) $(PYTEST_ARGS) || failed=1; \
 	$(PYTEST) --dist worksteal --budget 8 -k no_fault tests/simulation/test_worlds.py $(PYTEST_ARGS) || failed=1; \
 	if docker info >/dev/null 2>&1; then $(MAKE) faults TESTS='$(CONTAINERS)' || failed=1; else \
 		echo '**********************************************************************'; \

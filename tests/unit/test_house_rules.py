@@ -256,6 +256,17 @@ def test_what_runs_a_kafka_or_a_spark_lies_where_make_test_looks_for_it() -> Non
     ] == []
 
 
+def test_long_tests_lie_where_make_test_long_looks_for_them() -> None:
+    large = {"simulation", "faults", "integration"}
+    marked = re.compile(r"\bmark\.long\b")
+    assert [
+        _relative(path)
+        for path in _modules()
+        if path.name.startswith("test_") and path.parent.name not in large
+        if marked.search(path.read_text())
+    ] == []
+
+
 # Of a page: a path in backticks that begins with a folder of this repository.
 _PATH = re.compile(rf"`((?:{'|'.join(ROOTS)}|tests|docs|bench)/[\w./*-]*)`")
 
