@@ -206,11 +206,12 @@ class Holding:
         """Has its messages done in any order from now on. None: its position is not known yet."""
         if self.gaps is None and self.acknowledged is not None:
             position, done = self.done_above
-            if position == self.acknowledged:
-                lives = Lives.after(done.lives, done.suspect)
-                self.gaps = Gaps(self.acknowledged, done.runs, lives)
-            else:
-                self.gaps = Gaps(self.acknowledged)
+            is_of_it = position == self.acknowledged
+            lives = Lives.after(done.lives, done.suspect) if is_of_it else None
+            # Kafka may have removed messages from there on, and the map holds above those. Before
+            # there it is of a log that Kafka has lost.
+            runs = done.runs if position <= self.acknowledged else ()
+            self.gaps = Gaps(self.acknowledged, runs, lives)
             self._follow(self.gaps)
         return self.gaps
 

@@ -229,6 +229,32 @@ async def test_what_a_map_names_is_not_worked_on_again() -> None:
         await asyncio.gather(run, return_exceptions=True)
 
 
+@pytest.mark.parametrize(("first", "begun"), [(4, [5, 7]), (6, [7])])
+async def test_a_map_counts_also_where_kafka_has_removed_what_is_before_it(
+    first: int, begun: list[int]
+) -> None:
+    """Its retention removes messages that nobody has done."""
+    handling = Handling()
+    async with consuming(100) as (consumer, plane):
+        (holding,) = consumer._core.holdings.values()
+        holding.delivered = holding.acknowledged = holding.committed = first
+        holding.done_above = 2, Done([(3, 5), (6, 7)])
+        run = asyncio.create_task(consumer.run(handling))
+        await asyncio.sleep(0)
+        read(consumer, plane, "abcd"[first - 4 :], first)
+        await until(lambda: handling.running == set(begun))
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+
+async def test_a_map_of_what_kafka_has_lost_is_not_believed() -> None:
+    async with consuming(100) as (consumer, _):
+        (holding,) = consumer._core.holdings.values()
+        holding.done_above = 9, Done([(10, 12)])
+        assert holding.acknowledged == 0
+        assert list(there(holding.work_apart()).runs) == []
+
+
 async def test_a_map_counts_also_above_the_first_offset_of_a_bucket() -> None:
     done = Gaps(0, [(1, 3)])
 
