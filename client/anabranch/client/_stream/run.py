@@ -93,7 +93,6 @@ class Run:
         self._letters = letters
         self._tasks: dict[Holding, set[asyncio.Task[None]]] = {}  # what runs, by bucket
         self._paused: set[int] = set()
-        self._resumed: set[int] = set()  # what was on its way at a pause is read twice
         self._told = LogRateLimit(_TELL_S)
         self._loop = asyncio.get_running_loop()
         self._moment = now()
@@ -194,14 +193,8 @@ class Run:
             found = known[number]
             if found is None:
                 continue  # it was taken away
-            holding, gaps = found
-            if offset < gaps.read_end and number in self._resumed:
-                continue
-            start = gaps.take(offset)
-            if gaps.is_known(offset):
-                holding.skip(start, offset)
-                self._schedule.counts.known += 1
-            else:
+            start = self._schedule.taken(number, *found, offset)
+            if start is not None:
                 key = self._key_of(raw, source, offset)
                 self._schedule.lanes.add(key, number, (raw, source), start, offset, len(raw))
         for number in known:
@@ -244,10 +237,9 @@ class Run:
                 plane.stop(number)
         elif queued.messages <= messages // 2 and queued.bytes <= size // 2:
             self._paused.discard(number)
-            self._resumed.add(number)
-            gaps = holding.work_apart()
-            if gaps is not None:
-                plane.start(holding.fetch, gaps.read_end)
+            start = self._schedule.resumed(number)
+            if start is not None:
+                plane.start(holding.fetch, start)
 
     # Starting and ending.
 
@@ -255,7 +247,6 @@ class Run:
         """Notices buckets that were taken away, and attempts whose time has come."""
         for number in self._schedule.tend(self._moment):
             self._paused.discard(number)
-            self._resumed.discard(number)
         for number in list(self._paused):
             self._pause(number)
         for holding, tasks in self._tasks.items():

@@ -66,6 +66,7 @@ class Schedule(Generic[MessageT]):
         self._topic = topic
         self._batches = batches
         self._late: set[Item[MessageT]] = set()  # messages that could not be put aside so far
+        self._resumed: set[int] = set()  # fetches; what was on its way at a pause is read twice
         self._letters: deque[bool] = deque(maxlen=_LETTERS_LOOK)
         self._now = 0.0
 
@@ -119,6 +120,29 @@ class Schedule(Generic[MessageT]):
         gaps = None if holding is None else holding.work_apart()
         return None if holding is None or gaps is None else (holding, gaps)
 
+    def taken(self, number: int, holding: Holding, gaps: Gaps, offset: int) -> int | None:
+        """Notes that a fetch has read a message. Returns where its part of the bucket begins; None
+        if there is nothing to do with it.
+        """
+        if offset < gaps.read_end and number in self._resumed:
+            return None
+        start = gaps.take(offset)
+        if not gaps.is_known(offset):
+            return start
+        holding.skip(start, offset)
+        self.counts.known += 1
+        return None
+
+    def resumed(self, number: int) -> int | None:
+        """Notes that a fetch goes on after a pause. Returns the offset to read from, None if its
+        bucket was taken away.
+        """
+        served = self.served(number)
+        if served is None:
+            return None
+        self._resumed.add(number)
+        return served[1].read_end
+
     def tend(self, now: float) -> list[int]:
         """Forgets buckets that were taken away, and wakes attempts whose time has come. Returns
         the numbers of fetches that are over.
@@ -128,6 +152,7 @@ class Schedule(Generic[MessageT]):
         over = [each for each in self.lanes.queued if each not in fetches]
         for number in over:
             self.lanes.drop(number)
+            self._resumed.discard(number)
         if over:
             self._late = {item for item in self._late if not item.is_dropped}
         self.lanes.wake(now)
