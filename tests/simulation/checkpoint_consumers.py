@@ -30,8 +30,8 @@ T = TypeVar("T")
 SAVE_S = 0.4
 
 
-class _Bare(OrderedConsumer):
-    """What a checkpoint consumer builds upon, without Kafka and a session: those are simulated."""
+class Bare(OrderedConsumer):
+    """What a consumer builds upon, without Kafka and a session: those are simulated."""
 
     def __init__(self, membership: Any, settings: sdk.ConsumerSettings) -> None:
         self._lives_here("a simulated consumer")
@@ -46,7 +46,7 @@ class _Bare(OrderedConsumer):
         pass
 
 
-class _Own(sdk.CheckpointConsumer, _Bare):
+class _Own(sdk.CheckpointConsumer, Bare):
     """The product's."""
 
 

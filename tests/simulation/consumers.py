@@ -14,12 +14,12 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.holding import Holding
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.subscriptions.draining import Bucket
-from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.connections import Connection
 from simulation.process import Process
 from simulation.scheduler import Action, Life
-from simulation.segment_store import Message, Place
+from simulation.segment_store import Committed, Message, Place
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -48,6 +48,7 @@ class Consumer(Life):
     """A consumer's name, and the process that serves under it, if one does."""
 
     kind = SubscriptionKind.STREAM
+    runs = False  # handlers, rather than that it receives
 
     def __init__(
         self, world: TopicWorld, topic: str, subscription: str, name: str, rate: float
@@ -170,6 +171,11 @@ class Consumer(Life):
     @property
     def is_paused(self) -> bool:
         return self._stop.is_on
+
+    @property
+    def still_until(self) -> float:
+        """The end of the last time that it stood still."""
+        return self._stop.until
 
     @property
     def lapses(self) -> int:
@@ -400,8 +406,8 @@ class Consumer(Life):
             self._committing[id(holding)] = self.group
             place = (holding.kafka_topic, holding.place.bucket)
             answer = partial(self._commit_answered, self.life, self.group, holding, end)
-            said = CommittedPosition(end, mark_of(told.begun_at))
-            self._world.store.commit(told.group_id, place, said, answer)
+            said = {place: Committed(end, mark_of(told.begun_at))}
+            self._world.store.commit(told.group_id, said, answer)
 
     def _commit_answered(
         self, life: int, group: str, holding: Holding, end: int, in_time: bool

@@ -18,10 +18,10 @@ from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.errors import AnabranchError
-from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.retention import Retention
 from simulation.process import Process
+from simulation.segment_store import Committed
 from simulation.work import Work
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ class Forgetting:
                         since = self._known_since.setdefault((*key, at), now)
                         if now - since >= KEPT_S:
                             del committed[key]
+                            self._world.checks.running.overwritten(*key)
                             self.forgotten += 1
                             if self.forgotten % 2:  # it is a stranger who has put it somewhere else
-                                committed[key] = CommittedPosition(at * (self.forgotten % 3))
+                                committed[key] = Committed(at * (self.forgotten % 3))

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from anabranch.client import Backoff, Retry
 from simulation import run
 from simulation.topic_load import LoadShape
+from simulation.topic_plan import RunPlan
 
 SEEDS_MAX = 150
 
@@ -40,9 +42,21 @@ def drawn(monkeypatch: pytest.MonkeyPatch, name: str, **changes: object) -> None
 def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:
     """Operators and clients are busy, on a steady load, with nothing else than what is named."""
     usual = {"operators": True, "load": LoadShape("constant", 1.0)}
-    usual |= {"late": False, "removes": False, "adopts": False}
+    usual |= {"late": False, "removes": False, "adopts": False, "running": RunPlan()}
     drawn(monkeypatch, "draw_topics", **usual | topics)
     drawn(monkeypatch, "with_topics", client_interval_s=0.1)
+
+
+def side_by_side(
+    monkeypatch: pytest.MonkeyPatch, work: dict[str, object] | None = None, **topics: object
+) -> None:
+    """All consumers run handlers. `work`: of their `RunPlan`, what differs from the usual."""
+    retry = Retry(attempts_max=3, delay_s=Backoff(first=0.05, most=0.5))
+    usual = RunPlan(share=1.0, concurrency=10, retry=retry, busy_s=0.3, fails=0.1)
+    running = replace(usual, **(work or {}))
+    few = {"topics": 1, "passing_topics": 0, "subscriptions": 1, "checkpoints": False, "seeks": 0.0}
+    few |= {"consumers": 3, "forgets": False, "client_fault_interval_s": 1.0}
+    stormy(monkeypatch, **few | {"running": running} | topics)
 
 
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:

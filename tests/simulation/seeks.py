@@ -18,7 +18,7 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import Record, SubscriptionChange
 from anabranch.core.subscriptions.known_positions import CommittedPosition
 from simulation.process import Process
-from simulation.segment_store import TIMEOUT_S, Place, SegmentStore
+from simulation.segment_store import TIMEOUT_S, Committed, Place, SegmentStore
 from simulation.work import Answer, Work
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class _Keeper:
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, CommittedPosition]:
         known = self._store.committed
-        return {place: known[group, place] for place in places if (group, place) in known}
+        found = {place: known[group, place] for place in places if (group, place) in known}
+        return {place: CommittedPosition(each.offset, each.mark) for place, each in found.items()}
 
     def committed_by(
         self, groups: Mapping[str, Iterable[Place]], deadline_s: float
@@ -62,7 +63,8 @@ class _Keeper:
         self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
     ) -> None:
         for place, at in offsets.items():
-            self._store.committed[group, place] = CommittedPosition(at, mark)
+            self._store.committed[group, place] = Committed(at, mark)
+            self._world.checks.running.overwritten(group, place)
         self._world.forgetting.kept += 1
 
     def queue(

@@ -8,16 +8,16 @@ Where there are copies, one whose broker has not obeyed yet may come to lead, fo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, unique
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from anabranch.core.entities.segment import SegmentInfo
-from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics import tasks
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.wire.kafka.producer_state import ProducerState
@@ -106,12 +106,22 @@ class Partition:
 Place = tuple[str, int]  # Kafka topic and partition
 
 
+class Committed(NamedTuple):
+    """Kafka's position of a group in one partition, and its metadata in two parts: the mark, and
+    the map of what is done above the position.
+    """
+
+    offset: int
+    mark: str = ""
+    map: str = ""
+
+
 class SegmentStore:
     """All partitions and committed offsets of one run, and the requests on their way to them."""
 
     def __init__(self, world: TopicWorld) -> None:
         self.partitions: dict[Place, Partition] = {}
-        self.committed: dict[tuple[str, Place], CommittedPosition] = {}
+        self.committed: dict[tuple[str, Place], Committed] = {}
         # How far it ever was, by mark too: who has committed may see it overwritten.
         self.reached: dict[tuple[str, str, Place], int] = {}
         self._deleted: set[Place] = set()  # once, whatever a late request has made since
@@ -190,12 +200,22 @@ class SegmentStore:
         return told.offset if told is not None and told.mark == mark_of(begun_at) else None
 
     def commit(
-        self, group: str, place: Place, told: CommittedPosition, done: Callable[[bool], None]
+        self,
+        group: str,
+        positions: Mapping[Place, Committed],
+        done: Callable[[bool], None],
+        *,
+        has_maps: bool = False,
     ) -> None:
+        """Commits them in one request. Without maps, what is done above them is forgotten."""
+
         def act() -> None:
-            self.committed[group, place] = told
-            key = (group, told.mark, place)
-            self.reached[key] = max(self.reached.get(key, 0), told.offset)
+            for place, told in positions.items():
+                self.committed[group, place] = told
+                key = (group, told.mark, place)
+                self.reached[key] = max(self.reached.get(key, 0), told.offset)
+                if not has_maps:
+                    self._world.checks.running.overwritten(group, place)
 
         # Kafka takes a connection's requests in order, and soon: none overtakes a later one.
         self.call(done, act, late_s_max=TIMEOUT_S / 2)

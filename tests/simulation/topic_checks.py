@@ -18,6 +18,7 @@ from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from simulation.handler_checks import HandlerChecks
 from simulation.old_topics import is_plain
+from simulation.running_checks import RunningChecks
 from simulation.scheduler import ViolationError
 from simulation.seek_checks import SeekChecks
 from simulation.segment_store import Message, Place
@@ -46,6 +47,7 @@ class TopicChecks:
         self._world = world
         self.seeks = SeekChecks(world)
         self.handlers = HandlerChecks()
+        self.running = RunningChecks(world)
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
         self._homes: dict[str, str] = {}  # by segment, as `_named` names it: its topic
         self._adopted: dict[str, list[SegmentInfo]] = {}  # by Kafka topic, all that it was
@@ -220,6 +222,14 @@ class TopicChecks:
         known = self._segments.get(place[0])
         return place[0] if known is None else _named(place[0], known[1])
 
+    def is_ordered(self, message: Message) -> bool:
+        """Whether its key lies where it belongs."""
+        return message not in self._unordered
+
+    def is_numbered(self, message: Message) -> bool:
+        """Whether its number is its place in the key's order."""
+        return self.is_ordered(message) and not is_shared(message.key)
+
     def given_up(self, message: Message) -> None:
         """Its producer was told neither yes nor no, and what could tell is deleted."""
         self.in_doubt.add(message)
@@ -227,6 +237,7 @@ class TopicChecks:
     def forget(self, place: Place) -> None:
         """A stranger makes anew what was there."""
         self.removed(self._world.store.partitions[place].messages)
+        self.running.forget(place)
         self._readings = {key: it for key, it in self._readings.items() if key[1] != place}
         self._confirmed = {key: end for key, end in self._confirmed.items() if key[1] != place}
 
@@ -303,6 +314,7 @@ class TopicChecks:
         sink = self._world.sinks.get((consumer.topic, consumer.subscription))
         # A process that began from an older checkpoint may have gone back meanwhile.
         had = before if sink is None else max(before, sink.applied(message.key))
+        had = max(had, self.running.begun_up_to(who, message.key))
         ahead = whole and message.sequence > self.skipped(message.key, had, who) + 1
         behind = message.sequence <= before and source != place
         if ahead or behind:
@@ -319,6 +331,8 @@ class TopicChecks:
     ) -> bool:
         """Whether what lies there was delivered before, which it must be excused for."""
         who = consumer.group
+        if not consumer.runs:
+            self.running.received(consumer, place, offset, message)
         origin = self.seeks.origin(who)
         if message not in self._unordered:  # a partition more, and its key is in another one
             self.handlers.begins(origin, message.key, consumer, holding, offset + 1)
@@ -368,9 +382,11 @@ class TopicChecks:
             for key, last in self.stored.items():
                 got, _ = self.delivered_up_to.get((group, key), (0, None))
                 got = sink.applied(key) if sink is not None else got
+                got = max(got, self.running.begun_up_to(group, key))
                 if key.startswith(f"{topic}|") and self.skipped(key, got, group) < last:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
             found += self._world.old.unread(topic, subscription, group)
+            found += self.running.undone(group)
             if not self._world.plan.seeks and not self._world.plan.removes:
                 found += self._world.shared.unread(group, topic)
         return found

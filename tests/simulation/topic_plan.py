@@ -7,6 +7,7 @@ import random
 
 import msgspec
 
+from anabranch.client import Backoff, Retry
 from anabranch.core.autoscale.policy import AutoScalePolicy, Override
 from anabranch.core.autoscale.schedule import AutoScaleSettings
 from anabranch.core.subscriptions.timing import Timing
@@ -33,6 +34,21 @@ SETTINGS = ControllerSettings(
     retry_s_max=4.0,
     prepare_s=5.0,
 )
+
+
+class RunPlan(msgspec.Struct, frozen=True):
+    """Consumers that work on keys side by side, and what their handlers do."""
+
+    share: float = 0.0  # of each stream's consumers
+    concurrency: int = 4
+    retry: Retry = Retry()
+    queued_max: int = 20  # of a bucket
+    busy_s: float = 0.0  # how long a handler takes at most, beside slow ones
+    fails: float = 0.0
+    hangs: float = 0.0
+    stubborn: float = 0.0  # take a while to end when they are cancelled
+    letters_fail: float = 0.0
+    drains: float = 0.5  # of those that close: what runs may end
 
 
 class TopicPlan(msgspec.Struct, frozen=True):
@@ -70,6 +86,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
     late: bool = False  # a subscription of the first topic that comes and goes, and begins anywhere
     adopts: bool = False  # the first topic, and those that pass, are Kafka topics of others first
     removes: bool = False  # Kafka's retention takes messages that nobody has read
+    running: RunPlan = RunPlan()
 
 
 def draw_topics(rng: random.Random) -> TopicPlan:
@@ -120,9 +137,31 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         drawn, settle_s=own.choice((2.0, math.inf)), slow_work_s=own.choice((4.0, 12.0))
     )
     drawn = msgspec.structs.replace(drawn, adopts=own.random() < 0.4)
+    drawn = msgspec.structs.replace(drawn, running=draw_running(own))
     if drawn.shared_keys and drawn.producers == 1:
         return msgspec.structs.replace(drawn, producers=2)
     return drawn
+
+
+def draw_running(rng: random.Random) -> RunPlan:
+    """What handlers do."""
+    return RunPlan(
+        share=rng.choice((0.0, 0.0, 0.5, 1.0)),
+        concurrency=rng.choice((1, 3, 10)),
+        retry=Retry(
+            attempts_max=rng.choice((1, 2, 4)),
+            delay_s=Backoff(first=0.05, most=rng.choice((0.1, 1.0))),
+            then=rng.choice(("block", "dead_letter", "dead_letter", "stop")),
+            letters_max=rng.choice((3, 100)),
+        ),
+        queued_max=rng.choice((2, 20)),
+        busy_s=rng.choice((0.0, 0.1, 0.5)),
+        fails=rng.choice((0.0, 0.05, 0.2)),
+        hangs=rng.choice((0.0, 0.01, 0.03)),
+        stubborn=rng.choice((0.0, 0.3)),
+        letters_fail=rng.choice((0.0, 0.3)),
+        drains=rng.choice((0.0, 0.5, 1.0)),
+    )
 
 
 def draw_policy(rng: random.Random) -> AutoScalePolicy:

@@ -20,6 +20,7 @@ from simulation.old_topics import OldTopics
 from simulation.operators import HOME, LATE, Operators
 from simulation.process import Process
 from simulation.producers import Producer
+from simulation.running_consumers import RunningConsumer
 from simulation.scale_checks import ScaleChecks
 from simulation.segment_store import Place, SegmentStore
 from simulation.shared_keys import SharedKeys
@@ -94,9 +95,12 @@ class TopicWorld:
 
     def _consumer(self, topic: str, subscription: str, name: str, rate: float) -> Consumer:
         sink = self.sinks.get((topic, subscription))
-        if sink is None:
-            return Consumer(self, topic, subscription, name, rate)
-        return CheckpointReader(self, topic, subscription, name, rate, sink)
+        if sink is not None:
+            return CheckpointReader(self, topic, subscription, name, rate, sink)
+        one_in = round(1.0 / self.plan.running.share) if self.plan.running.share else 0
+        if one_in and not int(name[1:]) % one_in:
+            return RunningConsumer(self, topic, subscription, name, rate)
+        return Consumer(self, topic, subscription, name, rate)
 
     @property
     def faults_over(self) -> bool:
@@ -280,6 +284,7 @@ class TopicWorld:
             "lapses": sum(each.lapses for each in self.consumers),
             **self.scale_checks.counts,
             **self.old.counts,
+            **self.checks.running.counts,
         }
 
     # --- after the faults -------------------------------------------------------------------
