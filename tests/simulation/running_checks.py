@@ -77,7 +77,7 @@ class Sent(msgspec.Struct, frozen=True):
 class Bucket:
     """What came of the messages of one partition in one life of a subscription."""
 
-    __slots__ = ("begun", "checked", "done", "last", "up_to")
+    __slots__ = ("begun", "checked", "committed", "done", "last", "up_to")
 
     def __init__(self) -> None:
         self.begun: set[int] = set()
@@ -85,6 +85,7 @@ class Bucket:
         self.last: dict[int, float] = {}  # what confirmed commits name: when the last was sent
         self.up_to: dict[str, int] = {}  # by key: all below is done
         self.checked = 0  # all below is done, as a commit has said
+        self.committed = 0  # the highest position that is confirmed
 
 
 class RunningChecks:
@@ -242,9 +243,10 @@ class RunningChecks:
     def confirmed(self, sent: Sent) -> None:
         """Its consumer knows that Kafka has it: all that was done when it was sent is named."""
         worker = sent.worker
-        last = self._buckets[worker.group, worker.place].last
+        bucket = self._buckets[worker.group, worker.place]
+        bucket.committed = max(bucket.committed, sent.end)
         for offset in worker.done[: sent.count]:
-            last[offset] = sent.at
+            bucket.last[offset] = sent.at
 
     def overwritten(self, group: str, place: Place) -> None:
         """Somebody has committed without a map, or Kafka has forgotten what was committed."""
@@ -277,8 +279,10 @@ class RunningChecks:
         worker.is_released = not worker.is_lost
         if worker.is_lost or worker.holding.end_offset == 0:
             return
-        last = self._buckets[worker.group, worker.place].last
-        left = [offset for offset in worker.done if offset not in last]
+        bucket = self._buckets[worker.group, worker.place]
+        # Retention may move the position past a message that is being worked on.
+        left = [each for each in worker.done if each not in bucket.last]
+        left = [each for each in left if each >= bucket.committed]
         if left:
             raise ViolationError(
                 f"{worker.consumer} releases {worker.place}, and no commit names {left[:5]}"

@@ -237,7 +237,9 @@ class RunningConsumer(Consumer):
         if partition is None or reader.offset is None or number in self._full:
             return
         reader.offset = max(reader.offset, partition.begin)
-        fresh = partition.messages[reader.offset : reader.offset + AT_ONCE]
+        end = reader.holding.end_offset  # what lies behind it is another segment's
+        stop = reader.offset + AT_ONCE
+        fresh = partition.messages[reader.offset : stop if end is None else min(stop, end)]
         self._reads.append(_Read(number, reader.offset, fresh))
         reader.offset += len(fresh)
         if len(fresh) == AT_ONCE:

@@ -85,7 +85,8 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
         | dict.fromkeys(
             ("adopted", "cut_over", "cut_over_refused", "given_back", "released", "forgotten"), 1
         )
-        | {"audited_drains": 1_000}
+        | {"audited_drains": 1_000, "worked": 1_000}
+        | dict.fromkeys(("failed", "told", "repeated", "maps", "aside"), 20)
         | dict.fromkeys(_AT_TIMES, 10),
     ),
 }
