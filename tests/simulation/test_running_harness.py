@@ -14,6 +14,7 @@ from anabranch.client._consumer.holding import Holding
 from anabranch.client._stream import consumer as stream
 from anabranch.client._stream.lanes import Item, KeyLane, Lanes
 from anabranch.client._stream.schedule import Schedule, Started
+from simulation import running_checks
 from simulation.planted import noticed, side_by_side
 
 pytestmark = pytest.mark.simulation
@@ -179,3 +180,18 @@ def test_a_bucket_that_goes_before_its_map_is_committed(monkeypatch: pytest.Monk
     side_by_side(monkeypatch, {"hangs": 0.05}, client_faults=FAULTS, settle_s=2.0)
     monkeypatch.setattr(Holding, "uncommitted", property(uncommitted))
     violation_found("and no commit names", "again, which")
+
+
+def test_a_message_that_starts_though_its_map_may_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = {"hangs": 0.05, "busy_s": 0.1, "queued_max": 200}
+    side_by_side(monkeypatch, hangs, client_faults=(), operators=False, sends_per_s=10.0)
+    small_maps(monkeypatch)
+    monkeypatch.setattr(Gaps, "admits", lambda self, start, offset: True)
+    violation_found("characters for")
+
+
+def small_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka takes next to nothing with a commit."""
+    monkeypatch.setattr(maps, "BYTES_MAX", 12)
+    monkeypatch.setattr(maps, "SPAN_MAX", 96)
+    monkeypatch.setattr(running_checks, "METADATA_MAX", 44)
