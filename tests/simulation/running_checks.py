@@ -260,11 +260,12 @@ class RunningChecks:
         if partition is None or assignment is None or worker.place in self._anew:
             return
         end = len(partition.messages)
-        runs = read(told.map, assignment.group_id, worker.place, told.offset, end)
-        if told.map and not runs:
+        done = read(told.map, assignment.group_id, worker.place, told.offset, end)
+        if told.map and done is None:
             raise ViolationError(f"{worker.consumer} commits what is no map for {worker.place}")
+        runs = [] if done is None else done.runs
         claimed = [*range(bucket.checked, told.offset)]
-        claimed += [offset for start, stop in runs or () for offset in range(start, stop)]
+        claimed += [offset for start, stop in runs for offset in range(start, stop)]
         for offset in claimed:
             if not self._is_over(group, bucket, worker, offset):
                 raise ViolationError(

@@ -303,6 +303,9 @@ class RunningConsumer(Consumer):
         place, checks = holding.partition, self._world.checks
         checks.delivered(self, holding, place, item.offset, item.message)
         attempt.handler = checks.running.begins(self, holding, place, item.offset, item.message)
+        if (killed := self._schedule.killer(attempt.started)) is not None:
+            self._returned(attempt, killed)
+            return
         rng, plan = self._sched.rng, self._world.plan.running
         lasts_s = self._world.working_s()
         error: BaseException | None = None

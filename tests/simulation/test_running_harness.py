@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.client._consumer import gaps as maps
-from anabranch.client._consumer.gaps import Gaps
+from anabranch.client._consumer.gaps import Done, Gaps
 from anabranch.client._consumer.holding import Holding
 from anabranch.client._stream import consumer as stream
 from anabranch.client._stream.lanes import Item, KeyLane, Lanes
@@ -98,7 +98,7 @@ def test_a_map_that_is_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def shifted(gaps: Gaps, *where: Any) -> str:
         runs = [(start + 1, end + 1) for start, end in gaps.runs]
-        return written(Gaps(gaps.watermark, runs), *where)
+        return written(Gaps(gaps.watermark, runs, gaps.lives), *where)
 
     side_by_side(monkeypatch)
     monkeypatch.setattr(stream, "written", shifted)
@@ -153,7 +153,7 @@ def test_a_message_that_runs_and_counts_as_done_when_it_is_read_again(
 
 def test_a_map_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     side_by_side(monkeypatch, client_faults=FAULTS)
-    monkeypatch.setattr(stream, "read", lambda *_: [])
+    monkeypatch.setattr(stream, "read", lambda *_: Done([]))
     violation_found("again, which a commit of")
 
 
@@ -165,7 +165,7 @@ def test_a_map_that_goes_when_kafka_removes_what_lies_below(
 
     def strict(self: Holding) -> Gaps | None:
         if self.gaps is None and self.done_above[0] != self.acknowledged:
-            self.done_above = (0, [])
+            self.done_above = (0, Done([]))
         return sound(self)
 
     side_by_side(monkeypatch, {"hangs": 0.02}, client_faults=FAULTS, removes=True, forgets=True)
