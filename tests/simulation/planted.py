@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def stormy(monkeypatch: pytest.MonkeyPatch, **topics: object) -> None:
 
 
 def side_by_side(
-    monkeypatch: pytest.MonkeyPatch, work: dict[str, object] | None = None, **topics: object
+    monkeypatch: pytest.MonkeyPatch, work: Mapping[str, object] | None = None, **topics: object
 ) -> None:
     """All consumers run handlers. `work`: of their `RunPlan`, what differs from the usual."""
     retry = Retry(attempts_max=3, delay_s=Backoff(first=0.05, most=0.5))

@@ -20,7 +20,8 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.group_offsets import Answers, Position
 from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._stream.lanes import Item
-from anabranch.client._stream.schedule import CANCEL_S, Schedule, Started
+from anabranch.client._stream.schedule import Schedule, Started
+from anabranch.client._stream.settings import CANCEL_S
 from anabranch.core.errors import AnabranchError
 from anabranch.core.subscriptions.known_positions import mark_of
 from simulation.checkpoint_consumers import Bare

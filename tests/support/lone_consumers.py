@@ -122,14 +122,15 @@ async def consuming(
 
 
 async def _commits(consumer: sdk.StreamConsumer, kept: dict[Partition, Position]) -> None:
-    """Commits what is due, as to a Kafka that is there."""
+    """Commits what is due while a handler runs, as to a Kafka that is there."""
     group: Any = _Kafka(kept)
     while True:
         consumer._commits_rest = not consumer._core.commits(consumer._now())
         await consumer._poke.wait()
         consumer._poke.clear()
-        await consumer._commit(group, consumer._core.commits(consumer._now()))
-        consumer._readable.set()
+        if consumer._run is not None:
+            await consumer._commit(group, consumer._core.commits(consumer._now()))
+            consumer._readable.set()
 
 
 class _Kafka:

@@ -80,7 +80,7 @@ class DataPlane:
 
     `kafka` has bootstrap servers, security and group. It calls `on_read` on the loop for new reads
     after `take` had found nothing. With `skips_gone` it passes over next messages that Kafka no
-    longer has. Else they are a failure.
+    longer has. Else they are a failure. It reads on while fewer than `waiting_max` messages wait.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class DataPlane:
         skips_gone: bool = True,
     ) -> None:
         self._settings = settings
+        self.waiting_max: int = settings.buffered_messages_max
         told = {"error_cb": trouble.heard, "enable.partition.eof": True}
         self._properties = {**CONSUMER, **settings.kafka(), **kafka, **told}
         self._clients: list[Consumer] = []  # one, made by the thread
@@ -241,10 +242,7 @@ class DataPlane:
 
     def _is_full(self) -> bool:
         settings = self._settings
-        return (
-            self._buffered >= settings.buffered_messages_max
-            or self._buffered_bytes >= settings.quarter_bytes
-        )
+        return self._buffered >= self.waiting_max or self._buffered_bytes >= settings.quarter_bytes
 
     def _obey(self) -> None:
         numbers: dict[Partition, int] | None = None

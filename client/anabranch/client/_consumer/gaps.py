@@ -221,11 +221,12 @@ def written(gaps: Gaps, group: str, partition: Partition) -> str:
     if not runs and not lives:
         return ""
     span = runs[-1][1] - gaps.watermark if runs else 0
-    found = (_Kind.RUNS, _runs_written(gaps.watermark, runs))
-    if span <= SPAN_MAX and len(found[1]) * 8 > span:
-        found = (_Kind.BITS, _bits_written(gaps.watermark, runs))
+    is_dense = 0 < span <= min(SPAN_MAX, 16 * len(runs))  # a run takes two bytes at least
+    kind, data = _Kind.RUNS, b"" if is_dense else _runs_written(gaps.watermark, runs)
+    if is_dense or 0 < span <= min(SPAN_MAX, len(data) * 8 - 1):
+        kind, data = _Kind.BITS, _bits_written(gaps.watermark, runs)
     after = 0 if suspect is None else suspect + 1 - gaps.watermark
-    body = bytes((found[0],)) + varint(lives) + varint(after) + found[1]
+    body = bytes((kind,)) + varint(lives) + varint(after) + data
     text = binascii.b2a_base64(body + _check(body, group, partition, gaps.watermark), newline=False)
     return MAP + text.decode()
 

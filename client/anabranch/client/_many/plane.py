@@ -51,6 +51,7 @@ class Lane:
         self.reads: collections.deque[Read] = collections.deque()
         self.size_bytes = 0
         self.weight = 0
+        self.waiting_max: int = plane.waiting_max
         self.told = False
         self.paused = False  # the polling thread's own
         self.partitions: dict[int, Partition] = {}  # by fetch number
@@ -169,9 +170,8 @@ class SharedPlane(DataPlane):
 
     def _is_over_share(self, lane: Lane, divisor: int = 1) -> bool:
         share = _SHARE * divisor
-        return (
-            lane.size_bytes >= self._settings.quarter_bytes // share
-            or lane.weight >= self._settings.buffered_messages_max // share
+        return lane.size_bytes >= self._settings.quarter_bytes // share or lane.weight >= min(
+            lane.waiting_max, self.waiting_max // share
         )
 
     def _obey(self) -> None:

@@ -37,7 +37,7 @@ from anabranch.wire.supervised import supervised
 _LOOK_S: Final = 0.5
 _CANCEL_S_MAX: Final = 1.0  # for handlers that do not end when they are cancelled
 _TELL_S: Final = 60.0
-_BATCHES_AT_ONCE: Final = 4  # taken before the loop has its turn
+_AHEAD: Final = 4  # a part of what may be queued waits for it at most, as one bucket may get it all
 _TURN: Final = 50  # handlers that end at once, before the loop has its turn
 
 _Message = tuple[KafkaMessage, Source]
@@ -172,16 +172,15 @@ class Run:
 
     def _fill(self) -> bool:
         """Takes what was read into the lanes. Returns True if there may be more."""
-        if self._schedule.is_draining:
+        plane = self._reading.plane
+        if self._schedule.is_draining or plane is None or not self._has_room:
             return False
-        for _ in range(_BATCHES_AT_ONCE):
-            if not self._has_room:
-                return False
-            batch = self._reading.take()
-            if batch is None:
-                return False
+        buckets = max(1, len(self._core.fetches))
+        plane.waiting_max = max(1, self._settings.queued_max // (_AHEAD * buckets))
+        batch = self._reading.take()
+        if batch is not None:
             self._add(batch)
-        return True
+        return batch is not None
 
     def _add(self, batch: Batch) -> None:
         known: dict[int, tuple[Holding, Gaps] | None] = {}
