@@ -202,9 +202,8 @@ class Gaps:
     def _pass_reached(self) -> None:
         """Passes over a tail without messages, once all before it is done."""
         if self.read_end <= self.watermark < self._reached:
-            self.watermark = self.read_end = self._reached
-            self.span_end = max(self.span_end, self.watermark)
-            self.version += 1
+            self.read_end = self._reached
+            self._add(self.watermark, self._reached)  # with what is done in it
 
 
 class Done(NamedTuple):

@@ -95,6 +95,15 @@ def test_whatever_was_admitted_ends_in_a_map_that_fits(seed: int, width: int) ->
     assert gaps.watermark == started[0]
 
 
+def test_a_part_without_messages_takes_in_what_is_done_in_it() -> None:
+    """Kafka's retention removes messages, some of which a map names."""
+    gaps = Gaps(0, [(3, 5), (7, 9)])
+    gaps.reach(4)
+    assert (gaps.watermark, decoded(gaps)) == (5, [(7, 9)])
+    gaps.reach(8)
+    assert (gaps.watermark, decoded(gaps), gaps.read_end) == (9, [], 8)
+
+
 def _begun(gaps: Gaps, offset: int) -> bool:
     if not gaps.admits(offset, offset):
         return False
