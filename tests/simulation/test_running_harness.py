@@ -185,8 +185,8 @@ def test_a_bucket_that_goes_before_its_map_is_committed(monkeypatch: pytest.Monk
 
 
 def test_a_message_that_starts_though_its_map_may_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs = {"hangs": 0.05, "busy_s": 0.1, "queued_max": 200}
-    side_by_side(monkeypatch, hangs, client_faults=(), operators=False, sends_per_s=10.0)
+    busy: dict[str, object] = {"hangs": 0.05, "busy_s": 0.1, "queued_max": 200}
+    side_by_side(monkeypatch, busy, client_faults=(), operators=False, sends_per_s=10.0)
     small_maps(monkeypatch)
     monkeypatch.setattr(Gaps, "admits", lambda self, start, offset: True)
     violation_found("characters for")
