@@ -27,7 +27,10 @@ STILL_S = 5.0  # a session and more: who stood still meanwhile is told of its la
 class Worker:
     """One life of a consumer, with one bucket in its hands."""
 
-    __slots__ = ("consumer", "done", "group", "holding", "is_lost", "is_released", "life", "place")
+    __slots__ = (
+        *("consumer", "done", "ended", "group", "holding", "is_lost", "is_released", "life"),
+        "place",
+    )
 
     def __init__(self, consumer: Consumer, holding: Holding, place: Place) -> None:
         self.consumer = consumer
@@ -36,6 +39,7 @@ class Worker:
         self.holding = holding
         self.place = place
         self.done: list[int] = []  # offsets, in the order of their ends
+        self.ended: set[int] = set()  # whose last handler has ended by itself
         self.is_released = self.is_lost = False
 
     @property
@@ -72,12 +76,13 @@ class Sent(msgspec.Struct, frozen=True):
     end: int
     count: int
     at: float
+    suspect: int | None
 
 
 class Bucket:
     """What came of the messages of one partition in one life of a subscription."""
 
-    __slots__ = ("begun", "checked", "committed", "done", "last", "up_to")
+    __slots__ = ("begun", "checked", "committed", "done", "last", "named", "up_to")
 
     def __init__(self) -> None:
         self.begun: set[int] = set()
@@ -86,6 +91,7 @@ class Bucket:
         self.up_to: dict[str, int] = {}  # by key: all below is done
         self.checked = 0  # all below is done, as a commit has said
         self.committed = 0  # the highest position that is confirmed
+        self.named: tuple[int, Worker] | None = None  # the suspect of the last confirmed commit
 
 
 class RunningChecks:
@@ -101,7 +107,9 @@ class RunningChecks:
         self._last_begun: dict[tuple[str, str], int] = {}
         self._overwritten: dict[tuple[str, Place], float] = {}  # by Kafka's name of the group
         self._anew: set[Place] = set()  # strangers have made them anew: offsets mean nothing
-        self.counts = dict.fromkeys(("worked", "failed", "told", "repeated", "maps", "aside"), 0)
+        self.counts = dict.fromkeys(
+            ("worked", "failed", "told", "repeated", "maps", "aside", "accused"), 0
+        )
 
     # --- handlers -----------------------------------------------------------------------
 
@@ -119,6 +127,7 @@ class RunningChecks:
         if offset in bucket.begun:
             self.counts["repeated"] += 1
         bucket.begun.add(offset)
+        worker.ended.discard(offset)
         key = (worker.group, message.key)
         self._last_begun[key] = max(self._last_begun.get(key, 0), message.sequence)
         self._running[self._lane(begun)][begun] = None
@@ -133,9 +142,21 @@ class RunningChecks:
     def ends(self, handler: Handler, *, is_done: bool) -> None:
         """It has returned, or failed."""
         self._running[self._lane(handler)].pop(handler, None)
+        if handler.told_at is None:
+            handler.worker.ended.add(handler.offset)
         self.counts["worked" if is_done else "failed"] += 1
         if is_done:
             self._is_done(handler)
+
+    def accused(self, consumer: Consumer, place: Place, offset: int) -> None:
+        """A message is taken for what has ended processes: it ran when the last one ended."""
+        named = self._buckets[consumer.group, place].named
+        if named is not None and named[0] == offset and offset in named[1].ended:
+            raise ViolationError(
+                f"{consumer} takes {offset} of {place} for a killer, whose handler at "
+                f"{named[1].consumer} has ended"
+            )
+        self.counts["accused"] += 1
 
     def put_aside(self, handler: Handler) -> None:
         """Its consumer knows that its message is a dead letter."""
@@ -236,15 +257,16 @@ class RunningChecks:
         text = f"{told.mark} {told.map}" if told.map else told.mark
         if len(text) > METADATA_MAX:
             raise ViolationError(f"{consumer} commits {len(text)} characters for {place}")
-        self._must_be_done(worker, told)
+        suspect = self._must_be_done(worker, told)
         self.counts["maps"] += bool(told.map)
-        return Sent(worker, told.offset, len(worker.done), self._world.sched.now)
+        return Sent(worker, told.offset, len(worker.done), self._world.sched.now, suspect)
 
     def confirmed(self, sent: Sent) -> None:
         """Its consumer knows that Kafka has it: all that was done when it was sent is named."""
         worker = sent.worker
         bucket = self._buckets[worker.group, worker.place]
         bucket.committed = max(bucket.committed, sent.end)
+        bucket.named = None if sent.suspect is None else (sent.suspect, worker)
         for offset in worker.done[: sent.count]:
             bucket.last[offset] = sent.at
 
@@ -252,13 +274,14 @@ class RunningChecks:
         """Somebody has committed without a map, or Kafka has forgotten what was committed."""
         self._overwritten[group, place] = self._world.sched.now
 
-    def _must_be_done(self, worker: Worker, told: Committed) -> None:
+    def _must_be_done(self, worker: Worker, told: Committed) -> int | None:
+        """Returns the suspect that the commit names."""
         group = worker.group
         bucket = self._buckets[group, worker.place]
         partition = self._world.store.partitions.get(worker.place)
         assignment = worker.consumer.core.assignment
         if partition is None or assignment is None or worker.place in self._anew:
-            return
+            return None
         end = len(partition.messages)
         done = read(told.map, assignment.group_id, worker.place, told.offset, end)
         if told.map and done is None:
@@ -273,6 +296,7 @@ class RunningChecks:
                     f"{partition.messages[offset]} at {offset} is not done"
                 )
         bucket.checked = max(bucket.checked, told.offset)
+        return None if done is None else done.suspect
 
     def _let_go(self, worker: Worker) -> None:
         """A bucket goes back, with all that was done of it committed; or it is lost."""

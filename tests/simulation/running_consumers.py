@@ -305,6 +305,7 @@ class RunningConsumer(Consumer):
         checks.delivered(self, holding, place, item.offset, item.message)
         attempt.handler = checks.running.begins(self, holding, place, item.offset, item.message)
         if (killed := self._schedule.killer(attempt.started)) is not None:
+            checks.running.accused(self, place, item.offset)
             self._returned(attempt, killed)
             return
         rng, plan = self._sched.rng, self._world.plan.running

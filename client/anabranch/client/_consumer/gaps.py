@@ -127,6 +127,12 @@ class Gaps:
         self.is_free = not self.waits and not self.lives.is_careful
         return not self.waits
 
+    def name_nobody(self) -> None:
+        """Notes that the suspect runs no more, which is to be committed before anything begins."""
+        self.lives.suspect = None
+        self.version += 1
+        self.lives.told_at = self.version
+
     @property
     def waits(self) -> bool:
         """True while a message waits for a commit to begin."""

@@ -229,9 +229,13 @@ class Holding:
 
     def finish(self, start: int, offset: int) -> None:
         """Notes that a message is done, and the part of the bucket that begins at `start`."""
-        if self.gaps is not None:
-            self.gaps.finish(start, offset)
-            self._follow(self.gaps)
+        if self.gaps is None:
+            return
+        if not self.is_held:  # nobody is told of it any more
+            self.gaps.give_up(offset)
+            return
+        self.gaps.finish(start, offset)
+        self._follow(self.gaps)
 
     def _follow(self, gaps: Gaps) -> None:
         if self.acknowledged is not None and self.delivered is not None:

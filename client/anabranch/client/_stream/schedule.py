@@ -59,6 +59,7 @@ class Schedule(Generic[MessageT]):
         self.counts = Counts()
         self.untold: set[Holding] = set()  # buckets of which something waits for a commit
         self._quiet_for: int | None = None  # the fetch for which others wait, to run nothing else
+        self._named_by: Holding | None = None  # a bucket whose commit may name what has ended
         self._alone: Item[MessageT] | None = None  # the message beside which nothing runs
         self._gathering: set[int] = set()  # fetches for which a call waits that takes all keys
         self._core = core
@@ -170,7 +171,7 @@ class Schedule(Generic[MessageT]):
         """Returns what to work on now, which counts as begun; None if there is nothing."""
         if self.is_draining or self.failure is not None or self.lanes.running >= self.width.now:
             return None
-        if self._alone is not None:
+        if self._alone is not None or self._names_somebody(now):
             return None
         self._now = now
         item = self.lanes.take(self._gathering)
@@ -217,6 +218,8 @@ class Schedule(Generic[MessageT]):
         if gaps.is_free and self._quiet_for is None:
             return True
         if gaps.lives.is_careful:
+            if self._quiet_for not in (None, item.number) and self._is_quiet():
+                return False
             self._quiet_for = item.number
             if self.lanes.running:
                 return False
@@ -226,6 +229,19 @@ class Schedule(Generic[MessageT]):
         if not is_told:
             self.untold.add(holding)
         return is_told
+
+    def _names_somebody(self, now: float) -> bool:
+        """Tells whether a commit still names a message that has ended: nothing may begin, since its
+        end of the process would be taken for that one's.
+        """
+        bucket = self._named_by
+        if bucket is None:
+            return False
+        if bucket.gaps is not None and bucket.gaps.waits and self._core.is_held(bucket, now):
+            self.untold.add(bucket)
+            return True
+        self._named_by = None
+        return False
 
     def _is_quiet(self) -> bool:
         """Tells whether others wait for a bucket whose owner is careful (`lives`)."""
@@ -324,8 +340,6 @@ class Schedule(Generic[MessageT]):
         self.lanes.running -= 1
         self.counts.took(now - started.at)
         self.counts.cancelled += is_cancelled
-        if self._alone is started.items[0]:
-            self._alone = self._quiet_for = None
         blocked = []
         for item in reversed(started.items):  # so that a key's are put back in order
             error = outcomes.get(item)
@@ -336,6 +350,11 @@ class Schedule(Generic[MessageT]):
                     self.lanes.again(item, now)
                 elif self._waits_for_good(item, started.holding, error):
                     blocked.append((item, error))
+        if self._alone is started.items[0]:
+            self._alone = self._quiet_for = None
+            self._named_by = started.holding
+            if started.holding.gaps is not None:
+                started.holding.gaps.name_nobody()
         return blocked
 
     def _done(self, item: Item[MessageT], holding: Holding) -> None:

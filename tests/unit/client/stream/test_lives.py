@@ -143,3 +143,14 @@ def test_lives_and_suspect_are_committed_with_the_map(before: int) -> None:
     is_careful = before >= 2
     told = there(read(text, "g", PLACE, 40, 100))
     assert told == Done([(45, 50)], min(before + 1, 127), 44 if is_careful else None)
+
+
+def test_nothing_begins_while_a_commit_names_what_has_ended() -> None:
+    """Else its end of the process would be taken for that of the one that is named."""
+    gaps = Gaps(0, (), Lives.after(2, None))
+    gaps.is_told(0)
+    gaps.saved = gaps.version
+    assert gaps.is_told(0)
+    gaps.name_nobody()
+    assert gaps.waits
+    assert read(written(gaps, "g", PLACE), "g", PLACE, 0, 100) == Done([], 3)

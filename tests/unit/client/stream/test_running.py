@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from anabranch import client as sdk
-from anabranch.client._consumer.assignment import Assignment
+from anabranch.client._consumer.assignment import Assignment, SegmentBucket
 from anabranch.client._consumer.gaps import Done, Gaps, written
 from anabranch.client._consumer.group_offsets import Position
-from anabranch.client._consumer.holding import Loss
+from anabranch.client._consumer.holding import Holding, Loss
 from anabranch.core.errors import InvalidInputError
 from support.lone_consumers import Filled, consuming
 from support.memory_cluster import WAIT_S, until
@@ -427,3 +427,16 @@ async def test_a_handler_is_a_function_and_threads_are_few() -> None:
             await consumer.run(3)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="and to 256"):
             await consumer.run(print, concurrency=257)
+
+
+def test_what_ends_after_its_bucket_has_gone_counts_for_nothing() -> None:
+    """Its handler took no notice of its cancellation, and the next owner works on the message."""
+    holding = Holding(SegmentBucket(0, 0), "k", None)
+    holding.begin(0)
+    gaps = there(holding.work_apart())
+    holding.work_begins(0)
+    holding.settle(1.0, Loss.SETTLE_TIMEOUT)
+    holding.release_if_settled(1.0)
+    assert not holding.is_held
+    holding.finish(0, 0)
+    assert (holding.acknowledged, gaps.running, gaps.watermark) == (0, set(), 0)
