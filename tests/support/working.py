@@ -1,8 +1,8 @@
 """Handlers that write down when they begin and end, and a judge who knows nothing of the code.
 
-As a program it is one consumer, whose history is a file that outlives it:
+As a program it is one consumer, whose history is a file that outlives it. Wider ones never fail:
 
-    python -m support.working SERVICE_URL TOPIC FILE
+    python -m support.working SERVICE_URL TOPIC FILE [NAME CONCURRENCY]
 """
 
 from __future__ import annotations
@@ -92,17 +92,18 @@ def wrong(history: Iterable[Entry], sent: dict[str, int], repeats_max: int = 0) 
     return said
 
 
-async def main(url: str, topic: str, file: str) -> None:
+async def main(url: str, topic: str, file: str, name: str = "", concurrency: str = "") -> None:
     """Works until it is killed."""
     with Path(file).open("ab", buffering=0) as history:  # noqa: ASYNC230 - it takes no time
 
         def write(entry: Entry) -> None:
             history.write(entry.line().encode())
 
-        worker = Worker(f"process-{os.getpid()}", write, 0.05, 0.02)
+        fails = 0.0 if concurrency else 0.05
+        worker = Worker(f"process-{os.getpid()}", write, fails, 0.02)
         async with Client(url) as client:
-            consumer = await client.subscribe(topic, SUBSCRIPTION)
-            await consumer.run(worker, concurrency=50, retry=RETRY)
+            consumer = await client.subscribe(topic, SUBSCRIPTION, name)
+            await consumer.run(worker, concurrency=int(concurrency or 50), retry=RETRY)
 
 
 if __name__ == "__main__":
