@@ -5,10 +5,12 @@ It is tuned as the SDK tunes its own, so that a ratio is what the SDK costs and 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from confluent_kafka import (
@@ -42,6 +44,7 @@ from bench.clients.load import (
 from bench.place import Place, in_sync
 
 _DEADLINE_S = 60.0
+_TURN = 500  # messages that are read at once to be worked on
 _FETCH_BYTES = 16 * 1024 * 1024
 _PRODUCER: dict[str, Any] = {
     "enable.idempotence": True,
@@ -212,14 +215,8 @@ def produce_batches(kafka: BareKafka, topic: str, count: int) -> float:
 
 def consume(kafka: BareKafka, topics: Sequence[str], count: int) -> float:
     """Messages per second by `consume` with a deep queue."""
-    consumer = kafka.consumer(**_DEEP)
-    places = [
-        TopicPartition(topic, number, 0)
-        for topic in topics
-        for number in consumer.list_topics(topic, _DEADLINE_S).topics[topic].partitions
-    ]
     pace = Pace(count)
-    consumer.assign(places)
+    consumer = _reader(kafka, topics)
     deadline = time.perf_counter() + _DEADLINE_S
     while not pace.is_over:
         messages = consumer.consume(BATCH_MAX, 0.1)
@@ -229,6 +226,49 @@ def consume(kafka: BareKafka, topics: Sequence[str], count: int) -> float:
             raise RuntimeError(f"not all of {count} messages came within {_DEADLINE_S:.0f} s")
     consumer.close()
     return pace.rate
+
+
+def _reader(kafka: BareKafka, topics: Sequence[str]) -> Consumer:
+    """Reads all partitions from their first messages on."""
+    consumer = kafka.consumer(**_DEEP)
+    places = [
+        TopicPartition(topic, number, 0)
+        for topic in topics
+        for number in consumer.list_topics(topic, _DEADLINE_S).topics[topic].partitions
+    ]
+    consumer.assign(places)
+    return consumer
+
+
+async def work(
+    kafka: BareKafka,
+    topics: Sequence[str],
+    handle: Callable[[Message], Awaitable[None]],
+    concurrency: int,
+    over: asyncio.Event,
+) -> None:
+    """What an application writes by hand: a task for each message, under a semaphore.
+
+    It has no order, no position, no attempts. Ends soon after `over` is set.
+    """
+    slots, tasks = asyncio.Semaphore(concurrency), set[asyncio.Task[None]]()
+
+    async def work_on(message: Message) -> None:
+        try:
+            await handle(message)
+        finally:
+            slots.release()
+
+    consumer = _reader(kafka, topics)
+    with contextlib.closing(consumer), ThreadPoolExecutor(1) as thread:
+        loop = asyncio.get_running_loop()
+        while not over.is_set():
+            for message in await loop.run_in_executor(thread, consumer.consume, _TURN, 0.1):
+                await slots.acquire()
+                task = loop.create_task(work_on(message))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
 
 
 def consume_shared(kafka: BareKafka, topics: Sequence[str], count: int) -> float:

@@ -6,6 +6,7 @@ from bench.figure import Figure
 from bench.registry.clients import OF_CLIENTS
 from bench.registry.nodes import OF_NODES
 from bench.registry.topics import OF_TOPICS
+from bench.registry.working import OF_WORK
 from bench.spark import processes
 
 _OF_SPARK = (
@@ -19,4 +20,4 @@ _OF_SPARK = (
     ),
 )
 
-FIGURES = (*OF_NODES, *OF_TOPICS, *OF_CLIENTS, *_OF_SPARK)
+FIGURES = (*OF_NODES, *OF_TOPICS, *OF_CLIENTS, *OF_WORK, *_OF_SPARK)

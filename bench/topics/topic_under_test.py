@@ -71,6 +71,23 @@ class TopicUnderTest:
         """Returns when so many equal segments have taken over."""
         self._client.post(f"{self.path}/prepare?segmentCount={segments}")
 
+    def rebucket(self, segment: int, buckets: int) -> int:
+        """Returns the segment that has taken over, with so many buckets."""
+        self._client.post(f"{self.path}/rebucket/{segment}?bucketCount={buckets}")
+        return max(self.active())
+
+    def buckets(self) -> dict[tuple[int, int], tuple[str, int]]:
+        """Kafka's topic and partition, by segment and bucket."""
+        return {
+            (int(number), bucket): (part["kafkaTopic"], bucket)
+            for number, part in self._get("/stats")["segments"].items()
+            for bucket in range(part["entryBuckets"])
+        }
+
+    def group(self, subscription: str) -> str:
+        """The Kafka group that has its positions."""
+        return str(self._get("/stats")["subscriptions"][subscription]["groupId"])
+
     def steps_ms(self) -> dict[str, float]:
         """What each step of all changes has taken so far at the node that controls the topic.
 

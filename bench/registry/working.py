@@ -1,0 +1,58 @@
+"""Figures of `StreamConsumer.run`, which works on many keys at once."""
+
+from __future__ import annotations
+
+from bench.clients import working
+from bench.figure import Figure
+
+OF_WORK = (
+    Figure(
+        "run-noop",
+        "run with a coroutine that returns at once, 1,000 wide, 100,000 keys by Zipf 1.0",
+        "at least 40,000/s",
+        "-",
+        working.rate,
+    ),
+    Figure(
+        "run-noop-cost",
+        "its processor time a message",
+        "at most 25 us",
+        "-",
+        working.cost,
+    ),
+    Figure(
+        "run-noop-bare",
+        "its rate beside a task for each message by hand",
+        "at least 0.8 x the bare loop",
+        "-",
+        working.of_bare,
+    ),
+    Figure(
+        "run-10ms",
+        "run with handlers that wait 10 ms, 100 wide, 100,000 even keys",
+        "at least 95 % of 10,000/s",
+        "-",
+        working.waiting,
+    ),
+    Figure(
+        "run-10ms-wide",
+        "the same 1,000 wide",
+        "at least 20,000/s",
+        "-",
+        working.waiting_wide,
+    ),
+    Figure(
+        "run-threads",
+        "run with plain functions that wait 10 ms, 256 threads",
+        "at least 80 % of 25,600/s",
+        "-",
+        working.threads,
+    ),
+    Figure(
+        "run-poison",
+        "healthy keys beside 1,000 of 20,000 with a message that fails five times",
+        "at least 95 % of the rate without",
+        "-",
+        working.poison,
+    ),
+)
