@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.clients import working
+from bench.clients import working, working_gaps
 from bench.figure import Figure
 
 OF_WORK = (
@@ -54,5 +54,40 @@ OF_WORK = (
         "at least 95 % of the rate without",
         "-",
         working.poison,
+    ),
+    Figure(
+        "run-slow-key",
+        "99 keys of 1 ms at 2,000 msg/s beside one of 1 s, one bucket",
+        "at least 95 % of the rate without it",
+        "-",
+        working_gaps.slow_rate,
+    ),
+    Figure(
+        "run-slow-key-wait",
+        "their wait from send to handler, p99",
+        "at most 20 ms",
+        "-",
+        working_gaps.slow_wait,
+    ),
+    Figure(
+        "run-slow-key-map",
+        "the largest map of what is done above the slow key",
+        "at most 64 bytes",
+        "-",
+        working_gaps.slow_map,
+    ),
+    Figure(
+        "run-alternating",
+        "the first 24,000 offsets, where every third message does not end",
+        "at least 95 % of the rate without",
+        "-",
+        working_gaps.alternating_rate,
+    ),
+    Figure(
+        "run-alternating-map",
+        "the largest map of that, never left out",
+        "at most 4,096 bytes",
+        "-",
+        working_gaps.alternating_map,
     ),
 )
