@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.clients import working, working_gaps
+from bench.clients import working, working_gaps, working_owners
 from bench.figure import Figure
 
 OF_WORK = (
@@ -89,5 +89,19 @@ OF_WORK = (
         "at most 4,096 bytes",
         "-",
         working_gaps.alternating_map,
+    ),
+    Figure(
+        "run-kill",
+        "messages that begin again after SIGKILL of a process 1,000 wide, the worst round",
+        "at most 1,000 and what is done in 0.1 s",
+        "-",
+        working_owners.kill,
+    ),
+    Figure(
+        "run-move",
+        "a bucket moves under load with handlers of 50 ms, until one runs at its new owner, p99",
+        "0.3 s",
+        "-",
+        working_owners.move,
     ),
 )
