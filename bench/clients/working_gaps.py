@@ -54,8 +54,9 @@ class Committed:
         return {
             place: {
                 offset
-                for run in read(text, self.group, self._places[place], at, sys.maxsize) or ()
-                for offset in range(*run)
+                for done in [read(text, self.group, self._places[place], at, sys.maxsize)]
+                for start, end in (done.runs if done is not None else ())
+                for offset in range(start, end)
             }
             for place, (at, text) in self.maps().items()
             if text

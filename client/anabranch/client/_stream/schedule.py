@@ -308,6 +308,8 @@ class Schedule(Generic[MessageT]):
         """
         if self._retry.then != "dead_letter" or not self._is_last(item, error):
             return False
+        if not self._core.is_held(holding, now):
+            return False  # the next owner works on it
         self._note_failure(item, error, now)
         self._letters.append(True)
         letters = sum(self._letters)
