@@ -278,29 +278,31 @@ class Run:
     async def _work_on(self, started: _Started) -> None:
         """Works on one message after the other, as long as there is one to begin."""
         task: Any = asyncio.current_task()
-        count = 0
-        while True:
-            try:
+        holding, count = started.holding, 0
+        try:
+            while True:
                 outcomes = await self._attempt(started, rests=count % _TURN == _TURN - 1)
-            finally:
-                self._forget_task(task, started.holding)
-            self._moment = self._now()
-            # Else the handler itself has raised CancelledError, and has failed.
-            is_cancelled = task.cancelling() > 0
-            blocked = self._schedule.ended(
-                started, outcomes, self._moment, is_cancelled=is_cancelled
-            )
-            for item, error in blocked:
-                self._tell(item, error)
-            if outcomes or self._schedule.lanes.messages <= self._settings.queued_max // 2:
-                self._readable.set()
-            self._done(started.holding, self._moment)
-            found = None if is_cancelled else self._next()
-            if found is None:
-                return
-            started = found
-            self._note_task(task, started.holding)
-            count += 1
+                self._moment = self._now()
+                # Else the handler itself has raised CancelledError, and has failed.
+                is_cancelled = task.cancelling() > 0
+                for item, error in self._schedule.ended(
+                    started, outcomes, self._moment, is_cancelled=is_cancelled
+                ):
+                    self._tell(item, error)
+                if outcomes or self._schedule.lanes.messages <= self._settings.queued_max // 2:
+                    self._readable.set()
+                self._done(holding, self._moment)
+                found = None if is_cancelled else self._next()
+                if found is None:
+                    return
+                if found.holding is not holding:
+                    self._forget_task(task, holding)
+                    holding = found.holding
+                    self._note_task(task, holding)
+                started = found
+                count += 1
+        finally:
+            self._forget_task(task, holding)
 
     async def _attempt(self, started: _Started, *, rests: bool) -> Mapping[_Item, BaseException]:
         """Returns the messages that are not done, each with the reason. `rests`: others have their

@@ -31,6 +31,8 @@ class Width:
         return self.now < self.most
 
     def succeeded(self) -> None:
+        if not self._failed and not self.is_narrowed:
+            return  # as most of the time: with no failure to forget it says nothing
         self._note(None)
         if self.is_narrowed:
             self.now = min(self.most, self.now + max(1, self.now // 10))
