@@ -60,6 +60,7 @@ class TopicChecks:
         # By Kafka group, not by name: a subscription made again is another one.
         self._readings: dict[tuple[str, Place, int], _Reading] = {}
         self._confirmed: dict[tuple[str, Place], int] = {}
+        self._stale: set[Holding] = set()  # of what strangers have made anew since: others' offsets
         self._serving: dict[Consumer, frozenset[Place]] = {}
         # By topic and subscription: what the log says last of positions, by segment and bucket.
         self._written_down: dict[tuple[str, str], dict[tuple[int, int], int]] = {}
@@ -238,6 +239,7 @@ class TopicChecks:
         """A stranger makes anew what was there."""
         self.removed(self._world.store.partitions[place].messages)
         self.running.forget(place)
+        self._stale |= {each.holding for key, each in self._readings.items() if key[1] == place}
         self._readings = {key: it for key, it in self._readings.items() if key[1] != place}
         self._confirmed = {key: end for key, end in self._confirmed.items() if key[1] != place}
 
@@ -364,6 +366,8 @@ class TopicChecks:
 
     def confirmed(self, group: str, holding: Holding, end: int) -> None:
         """A consumer knows that all below `end` is committed."""
+        if holding in self._stale:
+            return
         place = (holding.kafka_topic, holding.place.bucket)
         self._confirmed[group, place] = max(self._confirmed.get((group, place), 0), end)
 
