@@ -43,7 +43,7 @@ class _Kind(IntEnum):
 
 
 class Gaps:
-    """What is done in one bucket, what runs, and what was read. Offsets; ends are exclusive.
+    """The done, running and read messages of one bucket. Offsets; ends are exclusive.
 
     `watermark`: below it all is done. `read_end`: the end of what was taken to be worked on.
     `version` grows with what is done; `saved` is the version that is committed.
@@ -82,7 +82,7 @@ class Gaps:
 
     @property
     def runs(self) -> Iterator[Run]:
-        """What is done above the watermark, in order."""
+        """The runs that are done above the watermark, in order."""
         return zip(self._starts, self._ends, strict=True)
 
     @property
@@ -213,7 +213,7 @@ class Gaps:
 
 
 class Done(NamedTuple):
-    """What a map says: runs above the watermark, and what its owner said of lives."""
+    """The content of a map: runs above the watermark, and what its owner said of lives."""
 
     runs: list[Run]
     lives: int = 0

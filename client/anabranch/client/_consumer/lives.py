@@ -18,7 +18,7 @@ _MOST: Final = 127
 
 @dataclass(slots=True)
 class Lives:
-    """What a bucket's owner knows of those before it, and tells the next one.
+    """A bucket's owner knows this of those before it, and tells the next one.
 
     `before`: owners that ended so. `killer`: the offset of the message with which a careful one
     ended. `told_at`: the version of the position with which this is committed.
@@ -33,7 +33,7 @@ class Lives:
 
     @classmethod
     def after(cls, lives: int, suspect: int | None) -> Lives:
-        """Of an owner that finds these in the committed position."""
+        """Makes that of an owner which finds these in the committed position."""
         return cls(lives, suspect if lives >= _CAREFUL else None)
 
     @property

@@ -237,8 +237,8 @@ class QueueConsumer(RunsHandlers[QueueMessage]):
         return self._dead_letters.put(message.delivery, message.index, message, reason, count_max)
 
     async def _close(self) -> None:
-        """Sends the answers to settled messages, releases the others, and leaves. What runs is
-        cancelled before.
+        """Sends the answers to settled messages, releases the others, and leaves. Before that
+        it cancels what runs.
         """
         if self._run is not None:
             await self._run.cancel()

@@ -58,7 +58,7 @@ class QueueRunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """What a run needs of its consumer."""
+    """The abilities of a consumer that its run needs."""
 
     next: Callable[[], Awaitable[QueueMessage]]
     acknowledge: Callable[[QueueMessage], bool]
@@ -117,7 +117,7 @@ class QueueRun:
             await asyncio.wait(list(self._tasks), timeout=limit_s)
 
     async def cancel(self) -> None:
-        """Cancels what runs, and waits a moment for it. What does not end is left behind."""
+        """Cancels what runs, and waits a moment for it. It leaves behind what does not end."""
         self.begin_drain()
         running = list(self._tasks)
         for task in running:

@@ -160,7 +160,7 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
         return [] if self._run is None else list(self._run.blocked())
 
     def stats(self) -> WorkStats | None:
-        """What `run` does now, and has done so far; None if it does not run."""
+        """Tells what `run` does now, and has done so far; None if it does not run."""
         return None if self._run is None else self._run.stats(self._maps_refused)
 
     def _taken(self) -> Batch | None:
@@ -168,7 +168,7 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
         return super()._taken()
 
     async def _close(self) -> None:
-        """Leaves, as every ordered consumer does. What runs is cancelled before."""
+        """Cancels what runs, and leaves, as every ordered consumer does."""
         if self._run is not None:
             await self._run.cancel()
         await super()._close()

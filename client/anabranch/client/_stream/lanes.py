@@ -58,7 +58,7 @@ Heads = list[tuple[int, int, KeyLane[_MessageT]]]  # by offset
 
 
 class Queued:
-    """What of a bucket was read and does not run. `ready`: lanes by the offset of their first."""
+    """Messages of a bucket that do not run. `ready`: lanes by the offset of their first."""
 
     __slots__ = ("bytes", "items", "messages", "ready")
 
@@ -205,7 +205,7 @@ class Lanes(Generic[_MessageT]):
         return self._waiting[0][0] if self._waiting else None
 
     def drop(self, number: int) -> None:
-        """Forgets what of a fetch does not run. What runs goes on, and its key waits for it."""
+        """Forgets what of a fetch does not run. The rest goes on, and its key waits for it."""
         queued = self.queued.pop(number, None)
         if queued is None:
             return

@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler fails: attempts, waits, and the end of them."""
+"""The fate of a message whose handler fails: attempts, waits, and the end of them."""
 
 from __future__ import annotations
 
@@ -112,6 +112,4 @@ class ProcessEndedError(Exception):
 
 
 class Reject(Exception):  # noqa: N818
-    """A handler raises it when no further attempt can help. What `Retry.then` says follows at
-    once.
-    """
+    """A handler raises it when no further attempt can help. Then `Retry.then` counts at once."""

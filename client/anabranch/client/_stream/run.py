@@ -136,7 +136,7 @@ class Run:
             await asyncio.wait(running, timeout=limit_s)
 
     async def cancel(self) -> None:
-        """Cancels what runs, and waits a moment for it. What does not end is left behind."""
+        """Cancels what runs, and waits a moment for it. It leaves behind what does not end."""
         self._schedule.is_draining = True
         running = [task for tasks in self._tasks.values() for task in tasks]
         for task in running:
@@ -163,7 +163,7 @@ class Run:
 
     @property
     def _has_room(self) -> bool:
-        """What is paused does not count, so that it holds up no other bucket."""
+        """Tells whether more may be queued. Paused buckets do not count, to hold up no other."""
         lanes, settings = self._schedule.lanes, self._settings
         paused = [lanes.queued[each] for each in self._paused if each in lanes.queued]
         messages = lanes.messages - sum(each.messages for each in paused)

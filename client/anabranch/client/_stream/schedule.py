@@ -39,7 +39,7 @@ class Started(NamedTuple, Generic[MessageT]):
 
 
 class Schedule(Generic[MessageT]):
-    """What of a consumer's messages runs, and what waits. `width`: handlers that may run at once.
+    """The messages of a consumer that run or wait. `width`: handlers that may run at once.
 
     Times are seconds of one clock. `failure` is what ends the run, None while nothing does.
     """

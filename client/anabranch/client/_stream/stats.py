@@ -1,4 +1,4 @@
-"""What a run has done so far, and what it does now: a fixed set of numbers, and never a key."""
+"""Numbers of a run: what it has done so far, and does now. There is never a key among them."""
 
 from __future__ import annotations
 
