@@ -28,6 +28,7 @@ from anabranch.client._consumer import checkpoint as checkpoints
 from anabranch.client._consumer.consumer import Consumer
 from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.ordered import OrderedConsumer
+from anabranch.client._consumer.running import begin_stop
 from anabranch.client._errors import ClosedError
 from anabranch.client._face import Face, LoopThread, calls, makes, waits
 from anabranch.client._many import consumer as many
@@ -36,6 +37,7 @@ from anabranch.client._queue import consumer as queue
 from anabranch.client._queue.messages import QueueMessage
 from anabranch.client._settings import DeadLetterPolicy, ProducerSettings
 from anabranch.client._stream import consumer as stream
+from anabranch.client._stream.handler_threads import is_handler_thread
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.topic_list import TopicSelection
 
@@ -176,7 +178,27 @@ class _OrderedConsumer(_TopicConsumer[OrderedT, Message]):
     receive_many = waits(OrderedConsumer.receive_many)
 
 
-class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
+class _Stops:
+    """The common part of consumers that run a handler."""
+
+    _thread: LoopThread
+    _part: Any
+
+    def stop(self, drain_s: float | None = None) -> None:
+        """Ends `run`: starts nothing more, waits for what runs, then closes the consumer. In a
+        handler it returns at once, and the rest follows.
+
+        After `drain_s` seconds it cancels what still runs; unless given, after `settle_timeout_s`
+        of a stream, and never of a queue.
+        """
+        part = self._part
+        if is_handler_thread():
+            self._thread.call(begin_stop, part, drain_s)
+        else:
+            self._thread.wait(type(part).stop, part, drain_s)
+
+
+class StreamConsumer(_Stops, _OrderedConsumer[stream.StreamConsumer]):
     """Receives each bucket's messages in order. `Client.subscribe` makes it."""
 
     acknowledge = calls(stream.StreamConsumer.acknowledge)
@@ -184,7 +206,6 @@ class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
     flush = waits(stream.StreamConsumer.flush)
     run = waits(stream.StreamConsumer.run)
     run_batches = waits(stream.StreamConsumer.run_batches)
-    stop = waits(stream.StreamConsumer.stop)
     blocked = calls(stream.StreamConsumer.blocked)
     stats = calls(stream.StreamConsumer.stats)
 
@@ -198,7 +219,7 @@ class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):
     saved = calls(checkpoints.CheckpointConsumer.saved)
 
 
-class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
+class QueueConsumer(_Stops, _TopicConsumer[queue.QueueConsumer, QueueMessage]):
     """Receives single messages, and the caller settles each. `Client.subscribe_queue` makes it."""
 
     @property
@@ -212,7 +233,6 @@ class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
     release = calls(queue.QueueConsumer.release)
     reject = calls(queue.QueueConsumer.reject)
     run = waits(queue.QueueConsumer.run)
-    stop = waits(queue.QueueConsumer.stop)
 
 
 class StreamTopicsConsumer(_Consumer[many.StreamTopicsConsumer, Message]):

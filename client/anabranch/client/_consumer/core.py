@@ -75,6 +75,7 @@ class ConsumerCore:
         self._fetches: dict[int, Holding] = {}
         # Taken away before all that was delivered was acknowledged, and nobody was told.
         self._losses: dict[SegmentBucket, Holding] = {}
+        self._lapsed: set[SegmentBucket] = set()  # lost so, and not had again
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._keep_alives = keep_alives
         self._attempt: tuple[int, float] | None = None  # number and time of the subscribe under way
@@ -372,6 +373,8 @@ class ConsumerCore:
                 known = None
             if known is None:
                 known = self._holdings[place] = Holding(place, segment.kafka_topic, end)
+                known.is_after_lapse = place in self._lapsed
+                self._lapsed.discard(place)
             known.end_offset = end
             if end == 0:  # Kafka may have its topic or not
                 self._unfetch(known)
@@ -424,6 +427,8 @@ class ConsumerCore:
         for holding in list(self._all()):
             self.lost |= holding.uncommitted
             self._lose(holding, loss)
+            if loss is Loss.LAPSED:
+                self._lapsed.add(holding.place)
 
     def _lose(self, holding: Holding, loss: Loss) -> None:
         self._unfetch(holding)

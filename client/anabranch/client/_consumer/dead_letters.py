@@ -16,7 +16,7 @@ import msgspec
 from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client._consumer.messages import Message
-from anabranch.client._errors import MessageTooLargeError
+from anabranch.client._errors import ClosedError, MessageTooLargeError
 from anabranch.client._producer.producer import Producer
 from anabranch.client._settings import ProducerSettings
 from anabranch.core.names import full_name
@@ -134,11 +134,14 @@ class DeadLetterSender:
 
     def __init__(self, who: tuple[str, str], produce: Produce) -> None:
         self._produce = produce
+        self._is_closed = False
         self._producers: dict[str, asyncio.Task[Producer]] = {}
         self._logger = get_logger(__name__).bind(topic=who[0], subscription=who[1])
 
     async def send(self, where: str, raw: KafkaMessage, letter: DeadLetter) -> None:
-        """Returns once Kafka has it. Raises the errors of a producer."""
+        """Returns once Kafka has it. Raises the errors of a producer, and ClosedError."""
+        if self._is_closed:
+            raise ClosedError("the consumer of this letter was closed")
         given: Any = raw.headers() or ()
         kept: list[tuple[str, Any]] = [
             (name, content) for name, content in given if not name.startswith(_PREFIX)
@@ -167,6 +170,7 @@ class DeadLetterSender:
 
     async def close(self) -> None:
         """Ends its producers, which wait only for a moment."""
+        self._is_closed = True
         making = list(self._producers.values())
         for task in making:
             task.cancel()

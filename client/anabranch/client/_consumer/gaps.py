@@ -230,7 +230,7 @@ def written(gaps: Gaps, group: str, partition: Partition) -> str:
     kind, data = _Kind.RUNS, b"" if is_dense else _runs_written(gaps.watermark, runs)
     if is_dense or 0 < span <= min(SPAN_MAX, len(data) * 8 - 1):
         kind, data = _Kind.BITS, _bits_written(gaps.watermark, runs)
-    after = 0 if suspect is None else suspect + 1 - gaps.watermark
+    after = 0 if suspect is None else max(0, suspect + 1 - gaps.watermark)
     body = bytes((kind,)) + varint(lives) + varint(after) + data
     text = binascii.b2a_base64(body + _check(body, group, partition, gaps.watermark), newline=False)
     return MAP + text.decode()

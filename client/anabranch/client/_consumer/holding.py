@@ -56,7 +56,7 @@ class Holding:
 
     `gaps` is what is done, where messages are not done in their order. Then `acknowledged` is its
     watermark, and `delivered` the end of what was begun. `done_above` is a committed position, and
-    what is done above it.
+    what is done above it. `is_after_lapse`: the same consumer has had it, and its session lapsed.
 
     `commits_again` is True while the committed end is to be committed once more. `loss` is the
     reason of giving it up or losing it. It calls `listeners` in the step that releases or loses it,
@@ -81,6 +81,7 @@ class Holding:
     held_back: tuple[int, float] | None = None
     gaps: Gaps | None = None
     done_above: tuple[int, Done] = (0, Done([]))
+    is_after_lapse: bool = False
 
     @property
     def partition(self) -> Partition:
@@ -208,6 +209,8 @@ class Holding:
             position, done = self.done_above
             is_of_it = position == self.acknowledged
             lives = Lives.after(done.lives, done.suspect) if is_of_it else None
+            if lives is not None and self.is_after_lapse:
+                lives = Lives.after(max(0, done.lives - 1), None)  # it has not ended
             # Kafka may have removed messages from there on, and the map holds above those. Before
             # there it is of a log that Kafka has lost.
             runs = done.runs if position <= self.acknowledged else ()
@@ -265,12 +268,14 @@ class Holding:
 
     def settle(self, by: float, loss: Loss) -> None:
         """Begins to give it up: once all deliveries are acknowledged, or at the time `by`."""
-        if self.gaps is not None:
-            self.gaps.leave()
         self.phase, self.settle_by, self.loss = Phase.SETTLING, min(self.settle_by, by), loss
 
     def release_if_settled(self, now: float) -> None:
-        if self.settled(now) and not self.to_commit:
+        if not self.settled(now):
+            return
+        if self.gaps is not None:
+            self.gaps.leave()
+        if not self.to_commit:
             self._end(Phase.RELEASED)
 
     def end_where_it_began(self) -> None:

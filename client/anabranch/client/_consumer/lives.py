@@ -3,8 +3,8 @@
 A message whose handler ends the process comes again to the next one, for ever. So each owner
 commits that it begins. After two that ended without progress the next one is careful: it works on
 one message at a time in the whole process, and commits which one before it begins. If it ends, too,
-the next one knows the killer. It is careful for as many messages as may have run when the others
-ended, since a fast killer leaves no time to commit what is done before it.
+the next one knows the killer. It is careful for as many attempts as may have been made since the
+last commit of the others: a fast killer leaves no time to commit what is done before it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 _CAREFUL: Final = 3  # the life from which an owner is careful
 _MOST: Final = 127
+_ATTEMPTS: Final = 500  # for which an owner is careful at least
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class Lives:
     killer: int | None = None
     suspect: int | None = None
     told_at: int = 0
-    _done: int = 0  # messages while it was careful
+    _passed: int = 0  # attempts while it was careful
     _is_over: bool = False  # there was progress, or the bucket is given up in good order
 
     @classmethod
@@ -59,11 +60,11 @@ class Lives:
             self.end()
 
     def passed(self, most: int, *, is_all: bool) -> None:
-        """Notes that a careful owner has done a message. `most` may have run at once, and `is_all`
-        that was read is done.
+        """Notes that an attempt of a careful owner has ended, and not the process. `most` may have
+        run at once, and `is_all`: nothing else of the bucket is ready.
         """
-        self._done += 1
-        if is_all or self._done >= most:
+        self._passed += 1
+        if is_all or self._passed >= max(most, _ATTEMPTS):
             self.end()
 
     def end(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Protocol
 
 from anabranch.client._aio import MessageT
 from anabranch.client._consumer.consumer import Consumer
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire.supervised import supervised
 
 
 class HandlerRun(Protocol):
@@ -25,6 +27,7 @@ class RunsHandlers(Consumer[MessageT]):
 
     _run: HandlerRun | None = None
     _drain_s: float = math.inf
+    _stopping: asyncio.Task[None] | None = None
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Ends `run`: starts nothing more, waits for what runs, then closes the consumer. In a
@@ -33,14 +36,13 @@ class RunsHandlers(Consumer[MessageT]):
         After `drain_s` seconds it cancels what still runs; unless given, after `settle_timeout_s`
         of a stream, and never of a queue.
         """
-        self._home.check()
-        run = self._run
-        if run is not None:
-            limit_s = self._drain_s if drain_s is None else drain_s
-            run.begin_drain()
-            if run.is_within:
-                return  # `run` closes it, once this handler has ended, too
-            await run.drain(None if math.isinf(limit_s) else limit_s)
+        begin_stop(self, drain_s)
+        if self._stopping is not None and not (self._run is not None and self._run.is_within):
+            await asyncio.shield(self._stopping)
+
+    async def _end(self, limit_s: float | None) -> None:
+        if self._run is not None:
+            await self._run.drain(limit_s)
         await self.close()
 
     def _begins_run(self, has_received: bool) -> None:
@@ -57,3 +59,13 @@ class RunsHandlers(Consumer[MessageT]):
                 f"consumer {self.consumer_name} of {self.topic} gives its messages to the handler "
                 "of run, whose end settles them: make another consumer to receive"
             )
+
+
+def begin_stop(consumer: RunsHandlers[MessageT], drain_s: float | None = None) -> None:
+    """Does as `stop`, and waits for nothing. Call it on the consumer's event loop."""
+    consumer._home.check()
+    if consumer._run is not None:
+        consumer._run.begin_drain()
+    limit_s = consumer._drain_s if drain_s is None else drain_s
+    end = consumer._end(None if math.isinf(limit_s) else limit_s)
+    consumer._stopping = supervised(end, "stop")

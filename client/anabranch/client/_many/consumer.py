@@ -76,6 +76,11 @@ class StreamTopicsConsumer(Receiving[Message]):
         kind = type(selection)
         if not issubclass(kind, TopicSelection):
             raise InvalidInputError(f"topics must be a TopicSelection: {kind.__name__}")
+        if settings.dead_letter is not None:
+            raise InvalidInputError(
+                "a consumer of many topics has no dead letters, since it does not run a handler: "
+                "subscribe to each topic by itself"
+            )
         self.selection = selection
         self.subscription = names.subscription(subscription)
         self.consumer_name = names.consumer(consumer_name or f"consumer-{secrets.token_hex(8)}")

@@ -73,6 +73,7 @@ class QueueConsumer(RunsHandlers[QueueMessage]):
     def __init__(self, membership: Membership, settings: QueueSettings, produce: Produce) -> None:
         super().__init__(membership, ConsumerCore(0.0), settings.start_ms, settings.dead_letter)
         self._settings = settings
+        self._pace = Pace(settings.messages_max)
         self._reader: ShareReaders | None = None
         self._group: ShareGroup | None = None  # until it is known that Kafka can serve it
         self._delivering = Delivering(math.inf)  # not known
@@ -144,6 +145,7 @@ class QueueConsumer(RunsHandlers[QueueMessage]):
         settings.check(handler)
         self._begins_run(self._delivery is not None)
         threads = None if is_async(handler) else HandlerThreads(handler, settings.concurrency)
+        self._pace.needs(settings.concurrency)
         jobs = Jobs(
             next=self._one,
             acknowledge=self.acknowledge,
@@ -381,7 +383,7 @@ class QueueConsumer(RunsHandlers[QueueMessage]):
         if self._reader is None and assignment is not None:
             self._group_id = assignment.group_id
             kafka = assignment.in_group(self._kafka, self._watch.layout.bootstrap_servers)
-            member = functools.partial(self._member, kafka, Pace(self._settings.messages_max))
+            member = functools.partial(self._member, kafka, self._pace)
             self._reader = ShareReaders(member, self._readable.set)
         if self._reader is not None and not self._is_closing:
             self._reader.subscribe(list(wanted))

@@ -27,8 +27,13 @@ class Pace:
     def __init__(self, records_max: int) -> None:
         self._records_max = records_max
         self.records = _FIRST
+        self._least = _FIRST
         self._asking_s = 0.0  # so far
         self._ends: collections.deque[tuple[float, int]] = collections.deque(maxlen=_DELIVERIES)
+
+    def needs(self, records: int) -> None:
+        """Notes that the application works on so many at once, so that few keep it waiting."""
+        self._least = min(records, self._records_max)
 
     def asked(self, took_s: float) -> None:
         """Notes that Kafka was asked for messages for so many seconds, with any result."""
@@ -45,6 +50,9 @@ class Pace:
         if not in_time:
             self._ends.clear()
             self.records = _FIRST
+            return True
+        if self.records < self._least:
+            self.records = self._least
             return True
         self._ends.append((now, messages))
         counts = [count for _, count in self._ends]

@@ -24,6 +24,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
 
+_LOOK_S: Final = 0.5
 _CANCEL_S_MAX: Final = 1.0  # for handlers that do not end when they are cancelled
 
 
@@ -86,13 +87,15 @@ class QueueRun:
         self._tasks: set[asyncio.Task[None]] = set()
         self._taking: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
+        self._is_cancelled = False
 
     async def drive(self) -> None:
         """Works until it is stopped, or raises what ends the consumer."""
         self._taking = supervised(self._take(), "queue run")
         try:
             await asyncio.wait([self._taking])
-            await self.drain(None)
+            while self._tasks and not self._is_cancelled:
+                await self.drain(_LOOK_S)
             if not self._taking.cancelled():
                 with contextlib.suppress(ClosedError):
                     self._taking.result()
@@ -119,6 +122,7 @@ class QueueRun:
     async def cancel(self) -> None:
         """Cancels what runs, and waits a moment for it. It leaves behind what does not end."""
         self.begin_drain()
+        self._is_cancelled = True
         running = list(self._tasks)
         for task in running:
             task.cancel()

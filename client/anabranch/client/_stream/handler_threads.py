@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
+
+_NAME: Final = "anabranch-work"
+
+
+def is_handler_thread() -> bool:
+    """Tells whether a plain handler asks."""
+    return threading.current_thread().name.startswith(_NAME)
 
 
 class HandlerThreads:
@@ -17,7 +25,7 @@ class HandlerThreads:
 
     def __init__(self, function: Callable[..., Any], most: int) -> None:
         self._function = function
-        self._pool = ThreadPoolExecutor(most, "anabranch-work")
+        self._pool = ThreadPoolExecutor(most, _NAME)
 
     async def __call__(self, *given: Any) -> None:
         loop = asyncio.get_running_loop()

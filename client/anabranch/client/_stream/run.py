@@ -204,7 +204,8 @@ class Run:
         if self._settings.ordering == "bucket":
             return source.holding.place
         key: bytes | None = raw.key()
-        own = (source.number, offset) if key is None or self._settings.ordering == "none" else key
+        is_free = key is None or self._settings.ordering == "none"
+        own = (source.holding.place, offset) if is_free else key
         if self._settings.key_of is None:
             return own
         try:
@@ -321,6 +322,7 @@ class Run:
         """Calls the handler. Returns the messages that are not done, each with what it raised."""
         items, batches, given = started.items, self._batches, list[tuple[Message, Work]]()
         named: dict[_Item, BaseException] = {}
+        began = 0.0
         try:
             if rests:
                 await asyncio.sleep(0)
@@ -335,6 +337,7 @@ class Run:
             for item in items:
                 given.append(self._given(item, deadline))
             what = given[0] if batches is None else (given,)
+            began = self._now()
             if deadline is None:
                 await self._handler(*what)
             else:
@@ -347,7 +350,10 @@ class Run:
                 errors = [error.errors.get(message) for message, _ in given]
                 named = {i: e for i, e in zip(items, errors, strict=True) if e is not None}
             is_cancelled, now = _is_cancelled(), self._now()
+            if given:
+                self._schedule.counts.took(now - began)
             return self._schedule.outcomes(started, error, named, now, is_cancelled=is_cancelled)
+        self._schedule.counts.took(self._now() - began)
         return _ALL_DONE
 
     def _given(self, item: _Item, deadline: float | None) -> tuple[Message, Work]:
@@ -366,10 +372,12 @@ class Run:
             if item.lane in stuck:  # so that a key's letters are in order
                 left[item] = Again(0.0)
                 continue
-            is_cancelled = isinstance(error, asyncio.CancelledError) and _is_cancelled()
-            if not item.is_over and (
-                is_cancelled or not self._schedule.goes_aside(item, holding, error, self._now())
+            if _is_cancelled():
+                break  # it waits for nothing more
+            if not item.is_over and not self._schedule.goes_aside(
+                item, holding, error, self._now()
             ):
+                stuck.add(item.lane)
                 continue
             try:
                 letter = await self._letters.put(Message(*item.message), item.failures, error)

@@ -30,12 +30,15 @@ MessageT = TypeVar("MessageT")
 Outcomes = Mapping[Item[MessageT], BaseException]
 
 
+class _ComesAgain(Again):
+    """A message of a call that failed by another one."""
+
+
 class Started(NamedTuple, Generic[MessageT]):
     """Messages of one bucket that one call of a handler is to work on."""
 
     items: list[Item[MessageT]]
     holding: Holding
-    at: float
 
 
 class Schedule(Generic[MessageT]):
@@ -179,7 +182,7 @@ class Schedule(Generic[MessageT]):
             return None
         holding = self._core.fetches[item.number]
         holding.work_begins(item.offset)
-        started = Started([item], holding, now)
+        started = Started([item], holding)
         if holding.gaps is not None and not holding.gaps.is_free:
             self._alone = item
         elif self._batches is not None:
@@ -289,7 +292,7 @@ class Schedule(Generic[MessageT]):
                     found[item] = named[item]
                     behind.add(item.lane)
                 elif item.lane in behind:
-                    found[item] = Again(0.0)
+                    found[item] = _ComesAgain(0.0)
             return found
         is_ours = is_cancelled and isinstance(error, asyncio.CancelledError)
         if len(items) == 1 or is_ours or isinstance(error, Again):
@@ -297,7 +300,7 @@ class Schedule(Generic[MessageT]):
         for item in items:
             item.batch_max = len(items) // 2
         self.width.failed(items[0].lane.key, now)
-        return dict.fromkeys(items, Again(self._retry.delay_s.first))
+        return dict.fromkeys(items, _ComesAgain(self._retry.delay_s.first))
 
     def goes_aside(
         self, item: Item[MessageT], holding: Holding, error: BaseException, now: float
@@ -340,7 +343,6 @@ class Schedule(Generic[MessageT]):
         """
         self._now = now
         self.lanes.running -= 1
-        self.counts.took(now - started.at)
         self.counts.cancelled += is_cancelled
         blocked = []
         for item in reversed(started.items):  # so that a key's are put back in order
@@ -355,16 +357,16 @@ class Schedule(Generic[MessageT]):
         if self._alone is started.items[0]:
             self._alone = self._quiet_for = None
             self._named_by = started.holding
-            if started.holding.gaps is not None:
-                started.holding.gaps.name_nobody()
+            gaps, queued = started.holding.gaps, self.lanes.queued.get(started.items[0].number)
+            if gaps is not None:
+                is_all = queued is None or not queued.ready
+                if gaps.lives.is_careful and not is_cancelled:
+                    gaps.lives.passed(self.width.most, is_all=is_all)
+                gaps.name_nobody()
         return blocked
 
     def _done(self, item: Item[MessageT], holding: Holding) -> None:
         self._core.finish(holding, item.start, item.offset, self._now)
-        gaps = holding.gaps
-        if gaps is not None and not gaps.is_free and gaps.lives.is_careful:
-            is_all = gaps.watermark >= gaps.read_end
-            gaps.lives.passed(self.width.most, is_all=is_all)
         self.lanes.done(item)
         if item.is_over:
             self._late.discard(item)
@@ -397,7 +399,7 @@ class Schedule(Generic[MessageT]):
             self.lanes.again(item, self._now + _LETTER_AGAIN_S)
             return True
         if isinstance(error, Again):
-            self.counts.again += 1
+            self.counts.again += not isinstance(error, _ComesAgain)
             item.error = error
             self.lanes.again(item, self._now + error.delay_s)
             return False

@@ -125,6 +125,22 @@ async def test_a_key_s_letters_are_in_order_though_the_first_cannot_be_stored() 
     assert [aside.letter(number).offset for number in range(3)] == [0, 1, 2]
 
 
+async def test_a_letter_waits_for_what_is_before_it_of_its_key() -> None:
+    aside = Aside()
+
+    async def handle(batch: list[tuple[sdk.Message, sdk.Work]]) -> None:
+        errors = {0: ValueError("once more"), 1: sdk.Reject("hopeless")}
+        raise sdk.BatchFailed({message: errors[message.offset] for message, _ in batch})
+
+    async with consuming(1_000, aside.maker(), ASIDE) as (consumer, plane):
+        plane.read(range(2), [b"a"] * 2)
+        run = asyncio.create_task(consumer.run_batches(handle, wait_s=0.0, retry=PUT_ASIDE))
+        await until(lambda: len(aside.sent) == 2)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+    assert [aside.letter(number).offset for number in range(2)] == [0, 1]
+
+
 async def test_a_letter_is_not_yet_stored_when_the_consumer_stops_and_comes_again() -> None:
     async with scene() as (at, run):
         at.aside.may_send.clear()

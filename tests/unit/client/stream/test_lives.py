@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch import client as sdk
+from anabranch.client._consumer.assignment import SegmentBucket
 from anabranch.client._consumer.gaps import Done, Gaps, read, written
-from anabranch.client._consumer.holding import Loss
+from anabranch.client._consumer.holding import Holding, Loss
 from anabranch.client._consumer.lives import Lives
 from support.aside import Aside
 from support.lone_consumers import Filled, consuming
@@ -30,12 +31,15 @@ class Owner:
         self.begun: list[int] = []
         self.suspects: list[int] = []  # that were committed when something began
         self.may_end = asyncio.Event()
+        self.failure: Exception | None = None
 
     async def handle(self, message: sdk.Message, work: sdk.Work) -> None:
         self.begun.append(message.offset)
         if (suspect := self.told().suspect) is not None:
             self.suspects.append(suspect)
         await self.may_end.wait()
+        if self.failure is not None:
+            raise self.failure
 
     @property
     def committed(self) -> int:
@@ -121,7 +125,29 @@ async def test_a_bucket_that_is_given_up_in_good_order_says_so() -> None:
         (holding,) = at.consumer._core.holdings.values()
         at.consumer._core._stop(holding, at.consumer._now() + 50.0, Loss.NOT_HELD)
         at.consumer._poke.set()
-        await until(lambda: at.told().lives == 0)
+        await asyncio.sleep(0.02)
+        assert at.told().lives == 2, "what runs may end the process yet"
+        at.may_end.set()
+        await until(lambda: not holding.is_held)
+        assert at.told().lives == 0
+
+
+async def test_care_ends_when_what_is_left_is_blocked_and_has_ended_nothing() -> None:
+    async with owner(Done([], 2), "a") as at:
+        at.failure = ValueError("now and then")
+        at.may_end.set()
+        await until(lambda: at.begun == [0])
+        (holding,) = at.consumer._core.holdings.values()
+        await until(lambda: not there(holding.gaps).lives.is_careful)
+
+
+def test_a_consumer_that_has_lapsed_itself_knows_that_nobody_was_killed() -> None:
+    for lapsed, before, killer in ((False, 3, 5), (True, 2, None)):
+        holding = Holding(SegmentBucket(0, 0), "k", None)
+        holding.done_above, holding.is_after_lapse = (0, Done([], 3, 5)), lapsed
+        holding.begin(0)
+        lives = there(holding.work_apart()).lives
+        assert (lives.before, lives.killer) == (before, killer)
 
 
 async def test_a_killer_that_is_another_message_is_no_reason_to_be_alone() -> None:

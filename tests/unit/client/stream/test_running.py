@@ -15,6 +15,8 @@ from anabranch.client._consumer.assignment import Assignment, SegmentBucket
 from anabranch.client._consumer.gaps import Done, Gaps, written
 from anabranch.client._consumer.group_offsets import Position
 from anabranch.client._consumer.holding import Holding, Loss
+from anabranch.client._consumer.running import begin_stop
+from anabranch.client._stream.handler_threads import is_handler_thread
 from anabranch.core.errors import InvalidInputError
 from support.lone_consumers import Filled, consuming
 from support.memory_cluster import WAIT_S, until
@@ -322,6 +324,40 @@ async def test_a_handler_may_stop_its_consumer() -> None:
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
         assert begun == [0]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_handler_that_stops_its_consumer_says_how_long_others_have(is_plain: bool) -> None:
+    """A plain one calls the face, on whose loop the consumer lives."""
+    ended: list[bytes] = []
+
+    async with consuming(100) as (consumer, plane):
+
+        def stop_from_thread() -> None:
+            assert is_handler_thread()
+            loop.call_soon_threadsafe(begin_stop, consumer, 0.01)
+
+        async def handle(message: sdk.Message, _: sdk.Work) -> None:
+            try:
+                if message.key == b"stop":
+                    await consumer.stop(drain_s=0.01)
+                else:
+                    await asyncio.Event().wait()
+            finally:
+                ended.append(message.key)
+
+        def handle_plainly(message: sdk.Message, _: sdk.Work) -> None:
+            stop_from_thread()
+            ended.append(message.key)
+
+        loop = asyncio.get_running_loop()
+        handler = handle_plainly if is_plain else handle
+        run = asyncio.create_task(consumer.run(handler, concurrency=5))
+        read(consumer, plane, "a")
+        plane.read([1], [b"stop"])
+        await until(lambda: b"stop" in ended and len(ended) == 2)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
 
 
 class _Odd(BaseException):
