@@ -366,7 +366,9 @@ class Consumer(Life):
         if partition is None or reader.offset is None:
             return
         reader.offset = max(reader.offset, partition.begin)
-        fresh = partition.messages[reader.offset : reader.offset + AT_ONCE]
+        end = reader.holding.end_offset  # what lies behind it is another segment's
+        stop = reader.offset + AT_ONCE
+        fresh = partition.messages[reader.offset : stop if end is None else min(stop, end)]
         for message in fresh:
             holding = self.core.may_deliver(number, now)
             if holding is None:
