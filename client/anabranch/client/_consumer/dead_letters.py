@@ -141,7 +141,7 @@ class DeadLetterSender:
     async def send(self, where: str, raw: KafkaMessage, letter: DeadLetter) -> None:
         """Returns once Kafka has it. Raises the errors of a producer, and ClosedError."""
         if self._is_closed:
-            raise ClosedError("the consumer of this letter was closed")
+            raise ClosedError("the consumer of this letter was closed: subscribe anew")
         given: Any = raw.headers() or ()
         kept: list[tuple[str, Any]] = [
             (name, content) for name, content in given if not name.startswith(_PREFIX)

@@ -4,78 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from anabranch import client as sdk
-from anabranch.client._consumer.assignment import Assignment, SegmentBucket
-from anabranch.client._consumer.gaps import Done, Gaps, written
-from anabranch.client._consumer.group_offsets import Position
-from anabranch.client._consumer.holding import Holding, Loss
+from anabranch.client._consumer.assignment import Assignment
+from anabranch.client._consumer.holding import Loss
 from anabranch.client._consumer.running import begin_stop
 from anabranch.client._stream.handler_threads import is_handler_thread
 from anabranch.core.errors import InvalidInputError
-from support.lone_consumers import Filled, consuming
+from support.handling import Handling, read, running
+from support.lone_consumers import consuming
 from support.memory_cluster import WAIT_S, until
 from support.there import there
 
 NOW = sdk.Backoff(first=0.001, factor=1.0, most=0.001)
-
-
-class Handling:
-    """A handler whose every call waits until the test lets its message go on."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.ended: list[int] = []
-        self.attempts: list[int] = []
-        self.waits: dict[int, asyncio.Future[BaseException | None]] = {}
-
-    async def __call__(self, message: sdk.Message, work: sdk.Work) -> None:
-        offset = message.offset
-        self.begun.append(offset)
-        self.attempts.append(work.attempt)
-        wait = self.waits[offset] = asyncio.get_running_loop().create_future()
-        try:
-            error = await wait
-        finally:
-            self.ended.append(offset)
-        if error is not None:
-            raise error
-
-    @property
-    def running(self) -> set[int]:
-        return {offset for offset, wait in self.waits.items() if not wait.done()}
-
-    async def end(self, offset: int, error: BaseException | None = None) -> None:
-        await until(lambda: offset in self.running)
-        self.waits[offset].set_result(error)
-        await asyncio.sleep(0)
-
-
-@asynccontextmanager
-async def running(
-    handler: Callable[..., Any], end: int = 100, **options: Any
-) -> AsyncIterator[tuple[sdk.StreamConsumer, Filled, asyncio.Task[None]]]:
-    async with consuming(end, settle_timeout_s=60.0) as (consumer, plane):
-        run = asyncio.create_task(consumer.run(handler, **options))
-        await asyncio.sleep(0)
-        try:
-            yield consumer, plane, run
-        finally:
-            run.cancel()
-            await asyncio.gather(run, return_exceptions=True)
-
-
-def read(consumer: sdk.StreamConsumer, plane: Filled, keys: str, first: int = 0) -> None:
-    """A message for each letter; `-` has no key, `_` an empty one."""
-    known: dict[str, bytes | None] = {"-": None, "_": b""}
-    offsets = range(first, first + len(keys))
-    plane.read(offsets, [known.get(key, key.encode()) for key in keys])
-    consumer._readable.set()
 
 
 async def test_keys_run_side_by_side_and_each_in_order() -> None:
@@ -214,65 +158,6 @@ async def test_what_a_lost_bucket_still_works_on_is_cancelled_and_not_acknowledg
         consumer._readable.set()
         await until(lambda: sorted(handling.ended) == [0, 1])
         assert holding.acknowledged == 0
-
-
-async def test_what_a_map_names_is_not_worked_on_again() -> None:
-    handling = Handling()
-    async with consuming(100) as (consumer, plane):
-        (holding,) = consumer._core.holdings.values()
-        holding.done_above = 0, Done([(1, 3)])
-        run = asyncio.create_task(consumer.run(handling))
-        await asyncio.sleep(0)
-        read(consumer, plane, "abcd")
-        await until(lambda: handling.running == {0, 3})
-        await handling.end(0)
-        await until(lambda: holding.acknowledged == 3)
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-
-
-@pytest.mark.parametrize(("first", "begun"), [(4, [5, 7]), (6, [7])])
-async def test_a_map_counts_also_where_kafka_has_removed_what_is_before_it(
-    first: int, begun: list[int]
-) -> None:
-    """Its retention removes messages that nobody has done."""
-    handling = Handling()
-    async with consuming(100) as (consumer, plane):
-        (holding,) = consumer._core.holdings.values()
-        holding.delivered = holding.acknowledged = holding.committed = first
-        holding.done_above = 2, Done([(3, 5), (6, 7)])
-        run = asyncio.create_task(consumer.run(handling))
-        await asyncio.sleep(0)
-        read(consumer, plane, "abcd"[first - 4 :], first)
-        await until(lambda: handling.running == set(begun))
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-
-
-async def test_a_map_of_what_kafka_has_lost_is_not_believed() -> None:
-    async with consuming(100) as (consumer, _):
-        (holding,) = consumer._core.holdings.values()
-        holding.done_above = 9, Done([(10, 12)])
-        assert holding.acknowledged == 0
-        assert list(there(holding.work_apart()).runs) == []
-
-
-async def test_a_map_counts_also_above_the_first_offset_of_a_bucket() -> None:
-    done = Gaps(0, [(1, 3)])
-
-    class Known:
-        async def committed(self, places: Any) -> Any:
-            return {place: Position(0, written(done, "g", place)) for place in places}, {}
-
-        async def ranges(self, places: Any) -> Any:
-            return dict.fromkeys(places, (0, 50)), {}
-
-    async with consuming(100) as (consumer, _):
-        (holding,) = consumer._core.holdings.values()
-        group: Any = Known()
-        await consumer._positions(group, [there(holding.fetch)])
-        assert holding.done_above == (0, Done([(1, 3)]))
-        assert list(there(holding.work_apart()).runs) == [(1, 3)]
 
 
 async def test_a_bucket_with_too_much_queued_is_read_on_when_half_of_it_is_done() -> None:
@@ -463,16 +348,3 @@ async def test_a_handler_is_a_function_and_threads_are_few() -> None:
             await consumer.run(3)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="and to 256"):
             await consumer.run(print, concurrency=257)
-
-
-def test_what_ends_after_its_bucket_has_gone_counts_for_nothing() -> None:
-    """Its handler took no notice of its cancellation, and the next owner works on the message."""
-    holding = Holding(SegmentBucket(0, 0), "k", None)
-    holding.begin(0)
-    gaps = there(holding.work_apart())
-    holding.work_begins(0)
-    holding.settle(1.0, Loss.SETTLE_TIMEOUT)
-    holding.release_if_settled(1.0)
-    assert not holding.is_held
-    holding.finish(0, 0)
-    assert (holding.acknowledged, gaps.running, gaps.watermark) == (0, set(), 0)
