@@ -46,13 +46,15 @@ class Gaps:
     """The done, running and read messages of one bucket. Offsets; ends are exclusive.
 
     `watermark`: below it all is done. `read_end`: the end of what was taken to be worked on.
-    `version` grows with what is done; `saved` is the version that is committed.
+    `version` grows with what is done; `saved` is the version that is committed. `bytes_max` bounds
+    the runs or bits of its map.
     """
 
     __slots__ = (
         "_ends",
         "_reached",
         "_starts",
+        "bytes_max",
         "is_free",
         "lives",
         "read_end",
@@ -68,6 +70,7 @@ class Gaps:
         self, watermark: int, runs: Iterable[Run] = (), lives: Lives | None = None
     ) -> None:
         self.begin_life(Lives() if lives is None else lives)
+        self.bytes_max = BYTES_MAX
         self.watermark = watermark
         self.read_end = watermark
         self.span_end = watermark
@@ -106,12 +109,12 @@ class Gaps:
         if start <= self.watermark:
             return True
         span = max(self.span_end, offset + 1) - self.watermark
-        if span <= SPAN_MAX:
+        if span <= 8 * self.bytes_max:
             return True
         return span <= GAP_MAX and self._fits(len(self.running) + 1)
 
     def _fits(self, more: int) -> bool:
-        return _RUN_BYTES * (len(self._starts) + more) <= BYTES_MAX
+        return _RUN_BYTES * (len(self._starts) + more) <= self.bytes_max
 
     def begin_life(self, lives: Lives) -> None:
         """Notes what is known of former owners. `is_free`: this one need tell nothing more."""
@@ -221,19 +224,30 @@ class Done(NamedTuple):
 
 
 def written(gaps: Gaps, group: str, partition: Partition) -> str:
-    """Encodes the map for a commit of the watermark; "" if there is nothing to say."""
+    """Encodes the map for a commit of the watermark; "" if there is nothing to say.
+
+    It has the lowest runs that fit, which are all but where Kafka has turned out to take less.
+    """
     runs, lives, suspect = list(gaps.runs), gaps.lives.said, gaps.lives.suspect
     if not runs and not lives:
         return ""
-    span = runs[-1][1] - gaps.watermark if runs else 0
-    is_dense = 0 < span <= min(SPAN_MAX, 16 * len(runs))  # a run takes two bytes at least
-    kind, data = _Kind.RUNS, b"" if is_dense else _runs_written(gaps.watermark, runs)
-    if is_dense or 0 < span <= min(SPAN_MAX, len(data) * 8 - 1):
-        kind, data = _Kind.BITS, _bits_written(gaps.watermark, runs)
+    kind, data = _encoded(gaps.watermark, runs)
+    while len(data) > gaps.bytes_max:
+        runs = runs[: len(runs) // 2]
+        kind, data = _encoded(gaps.watermark, runs)
     after = 0 if suspect is None else max(0, suspect + 1 - gaps.watermark)
     body = bytes((kind,)) + varint(lives) + varint(after) + data
     text = binascii.b2a_base64(body + _check(body, group, partition, gaps.watermark), newline=False)
     return MAP + text.decode()
+
+
+def _encoded(watermark: int, runs: Sequence[Run]) -> tuple[_Kind, bytes]:
+    span = runs[-1][1] - watermark if runs else 0
+    is_dense = 0 < span <= min(SPAN_MAX, 16 * len(runs))  # a run takes two bytes at least
+    data = b"" if is_dense else _runs_written(watermark, runs)
+    if is_dense or 0 < span <= min(SPAN_MAX, len(data) * 8 - 1):
+        return _Kind.BITS, _bits_written(watermark, runs)
+    return _Kind.RUNS, data
 
 
 def read(text: str, group: str, partition: Partition, watermark: int, end: int) -> Done | None:

@@ -234,6 +234,8 @@ async def _committed_apart(
     try:
         return await commit(offsets)
     except KafkaException as error:
+        if error.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+            return Answers({}, dict.fromkeys(offsets, error.args[0]))
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
         refused = dict.fromkeys(offsets, error.args[0])

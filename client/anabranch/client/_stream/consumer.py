@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Unpack
+
+from confluent_kafka import KafkaError
 
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.dead_letters import Produce
-from anabranch.client._consumer.gaps import read, written
+from anabranch.client._consumer.gaps import BYTES_MAX, read, written
 from anabranch.client._consumer.group_offsets import Position
 from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Batch, Lost, Message, parts_of, raise_lost
@@ -60,6 +62,7 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
         self._produce = produce
         self._drain_s = settings.settle_s
         self._maps_refused = 0
+        self._map_bytes_max = BYTES_MAX
 
     def acknowledge(self, received: Message | Batch) -> None:
         """Notes that everything up to this message or batch has been processed.
@@ -268,14 +271,31 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
         gaps = None if self._run is None else holding.work_apart()
         if gaps is None or assignment is None:
             return Position(end)
-        gaps.saving = gaps.version
+        gaps.saving, gaps.bytes_max = gaps.version, self._map_bytes_max
         return Position(gaps.watermark, written(gaps, assignment.group_id, holding.partition))
+
+    def _without_large_maps(
+        self, refused: Mapping[Partition, KafkaError], wanted: Mapping[Partition, Position]
+    ) -> dict[Partition, KafkaError]:
+        """Makes maps smaller if an operator has Kafka take less, and returns the other refusals."""
+        large = {p for p, e in refused.items() if e.code() == KafkaError.OFFSET_METADATA_TOO_LARGE}
+        if large and self._map_bytes_max and any(wanted[place].map for place in large):
+            self._map_bytes_max //= 2
+            self._commit_at = 0.0
+            self._logger.warning(
+                "consumer.map_bound",
+                bytes_max=self._map_bytes_max,
+                remedy="raise offset.metadata.max.bytes of Kafka to 4096",
+            )
+            return {place: error for place, error in refused.items() if place not in large}
+        return dict(refused)
 
     async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         wanted = {holding.partition: self._position_of(holding, end) for holding, end in offsets}
         map_bytes = sum(len(each.map) for each in wanted.values())
         self._commit_at = max(self._commit_at, self._now() + map_bytes / _MAP_BYTES_PER_S)
         committed, refused = await group.commit(wanted, self._core.commits_until())
+        refused = self._without_large_maps(refused, wanted)
         self._reading.refused(refused, "to commit")
         now = self._now()
         for holding, _ in offsets:

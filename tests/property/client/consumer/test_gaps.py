@@ -169,3 +169,14 @@ def test_a_map_of_another_commit_is_none() -> None:
     assert read(text, "another", PLACE, 3, 9) is None
     for other in ("", "ab1", "ab1AA==", "AAIAAAAB", "anabranch"):
         assert read(other, GROUP, PLACE, 3, 9) is None
+
+
+@given(st.sets(st.integers(1, 3_000), min_size=1), st.integers(0, 200))
+def test_a_map_that_may_be_small_has_the_lowest_of_what_is_done(
+    done: set[int], bytes_max: int
+) -> None:
+    gaps = Gaps(0, [(each, each + 1) for each in sorted(done)])
+    gaps.bytes_max = bytes_max
+    kept = decoded(gaps)
+    assert kept == list(gaps.runs)[: len(kept)]
+    assert len(text_of(gaps)) <= 4 * (bytes_max + 12) // 3 + 8
