@@ -47,7 +47,10 @@ _ALL_DONE: Final[Mapping[_Item, BaseException]] = {}
 
 
 class BlockedKey(NamedTuple):
-    """A message that failed, and for which its key waits. Keys appear here only, never in logs."""
+    """A message that failed, and for which its key waits. Keys appear here only, never in logs.
+
+    `is_sealed`: its segment is, so that all keys of the children wait for this one, too.
+    """
 
     key: Any
     segment_id: int
@@ -55,6 +58,7 @@ class BlockedKey(NamedTuple):
     offset: int
     failures: int
     error: str
+    is_sealed: bool
 
 
 class Run:
@@ -151,9 +155,15 @@ class Run:
         """The messages that failed, and for which their keys wait."""
         for item in self._schedule.lanes.blocked():
             raw, source = item.message
-            place, error = source.holding.place, item.error
-            text = "" if error is None else said(error)
-            yield BlockedKey(raw.key(), *place, item.offset, item.failures, text)
+            holding, error = source.holding, item.error
+            yield BlockedKey(
+                raw.key(),
+                *holding.place,
+                offset=item.offset,
+                failures=item.failures,
+                error="" if error is None else said(error),
+                is_sealed=holding.end_offset is not None,
+            )
 
     def stats(self, maps_refused: int) -> WorkStats:
         """Returns what it does now, and what it has done."""
@@ -412,6 +422,7 @@ class Run:
                 offset=item.offset,
                 key_crc32=None if key is None else zlib.crc32(key),
                 failures=item.failures,
+                sealed=source.holding.end_offset is not None,
                 why=said(error),
             )
 

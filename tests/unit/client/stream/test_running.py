@@ -87,7 +87,7 @@ async def test_a_key_that_always_fails_blocks_itself_alone_and_is_told() -> None
         await handling.end(3)
         await handling.end(0, sdk.Again(delay_s=30.0))
         await until(lambda: bool(consumer.blocked()))
-        assert consumer.blocked() == [(b"a", 0, 0, 0, 4, "Again: 30.0")]
+        assert consumer.blocked() == [(b"a", 0, 0, 0, 4, "Again: 30.0", True)]
         (holding,) = consumer._core.holdings.values()
         assert (holding.acknowledged, list(there(holding.gaps).runs)) == (0, [(1, 2), (3, 4)])
 
