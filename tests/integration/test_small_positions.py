@@ -30,7 +30,7 @@ def small(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 def test_maps_become_as_small_as_kafka_takes_them(
     small: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Every third message does not end at first: the maps of all that is done have 400 characters."""
+    """Every third message does not end at first, so that a map of all has 400 characters."""
 
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
         may_end = asyncio.Event()
