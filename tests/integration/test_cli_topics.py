@@ -122,7 +122,10 @@ def test_a_subscription_is_put_elsewhere_and_says_what_it_has_yet_to_read(topics
     assert said == f"subscription pool of {full} has nothing left to read\n"
     assert topics.json("subscriptions", "list", name)["pool"]["msgBacklog"] == 0
     letters = ("subscriptions", "dead-letters")
-    assert "412" in topics.refused(*letters, "set", name, "billing")
+    assert "412" in topics.refused(*letters, "set", name, "billing", "--deliveries", "3")
+    aside = f"topic://{name}-billing-DLQ"
+    said = topics(*letters, "set", name, "billing")
+    assert said == f"messages that subscription billing of {full} could not process go to {aside}\n"
     aside = f"{full}-pool-DLQ"
     said = f"messages that subscription pool of {full} was given 3 times in vain go to {aside}\n"
     assert topics(*letters, "set", name, "pool", "--deliveries", "3") == said
