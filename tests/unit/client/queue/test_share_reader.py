@@ -161,6 +161,19 @@ def test_it_joins_anew_for_more_once_full_deliveries_are_settled_quickly() -> No
     assert pace.records == 1
 
 
+def test_an_application_that_works_on_many_at_once_is_given_as_many() -> None:
+    pace = Pace(500)
+    pace.needs(100)
+    assert pace.ended(in_time=True, messages=1, now=0.0), "it joins anew to ask for more"
+    assert pace.records == 100
+    assert not pace.ended(in_time=True, messages=100, now=60.0), "however slow its handlers are"
+    assert pace.ended(in_time=False, messages=100, now=120.0)
+    assert pace.records == 1, "others get what expired"
+    pace.needs(9_000)
+    pace.ended(in_time=True, messages=1, now=180.0)
+    assert pace.records == 500
+
+
 def test_the_time_in_which_kafka_is_asked_does_not_make_it_slow() -> None:
     asked, worked_on = Pace(500), Pace(500)
     for each in range(1, 9):

@@ -107,6 +107,7 @@ async def test_what_cannot_be_put_aside_waits_and_is_handled_no_more() -> None:
         assert at.tried.count(0) == 2
         assert at.aside.letter().error == "ValueError: poison"
         await until(lambda: at.consumer.dead_letters_waiting == 0)
+        assert there(at.consumer.stats()).attempts == len(at.tried), "letters are no attempts"
 
 
 async def test_a_key_s_letters_are_in_order_though_the_first_cannot_be_stored() -> None:
@@ -123,6 +124,26 @@ async def test_a_key_s_letters_are_in_order_though_the_first_cannot_be_stored() 
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
     assert [aside.letter(number).offset for number in range(3)] == [0, 1, 2]
+
+
+async def test_a_call_that_is_cancelled_begins_no_further_letter() -> None:
+    aside = Aside()
+    aside.may_send.clear()
+
+    async def handle(batch: list[tuple[sdk.Message, sdk.Work]]) -> None:
+        raise sdk.BatchFailed({message: sdk.Reject("hopeless") for message, _ in batch})
+
+    async with consuming(1_000, aside.maker(), ASIDE) as (consumer, plane):
+        plane.read(range(3), [b"a", b"b", b"c"])
+        options: Any = {"wait_s": 0.0, "of": "bucket", "retry": PUT_ASIDE}
+        run = asyncio.create_task(consumer.run_batches(handle, **options))
+        await until(lambda: bool(aside.topics))
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        assert there(consumer.stats()).left_behind == 0
+        aside.may_send.set()
+        await asyncio.sleep(0)
+        assert aside.sent == []
 
 
 async def test_a_letter_waits_for_what_is_before_it_of_its_key() -> None:

@@ -6,15 +6,31 @@ import asyncio
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from anabranch.client._consumer.assignment import SegmentBucket
 from anabranch.client._consumer.gaps import Done, Gaps, written
 from anabranch.client._consumer.group_offsets import Position
 from anabranch.client._consumer.holding import Holding, Loss
+from anabranch.client._consumer.messages import Source
 from support.handling import Handling, read
 from support.lone_consumers import consuming
 from support.memory_cluster import until
 from support.there import there
+
+
+async def test_a_message_without_a_key_waits_for_itself_though_its_bucket_has_come_back() -> None:
+    """Its former handler takes no notice of its cancellation."""
+    async with consuming(100) as (consumer, _):
+        run = asyncio.create_task(consumer.run(Handling()))
+        await until(lambda: consumer._run is not None)
+        (source,) = consumer._reading._sources.values()
+        again = Source(source.topic, source.number + 1, source.holding, consumer._settings)
+        raw = Message(topic="k", partition=0, offset=3, value=b"")
+        key_of = there(consumer._run)._key_of
+        assert key_of(raw, source, 3) == key_of(raw, again, 3) != key_of(raw, again, 4)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
 
 
 async def test_what_a_map_names_is_not_worked_on_again() -> None:
