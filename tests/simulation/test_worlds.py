@@ -78,7 +78,7 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
         ),
     ),
     "topics": (
-        50,
+        80,
         dict.fromkeys((*_TOPICS, "STALE_VERSION", "SESSION_OVER"), 1)
         | dict.fromkeys((*_OFTEN, "seeks", "checkpoints", "stopped", "removed"), 20)
         | {"kept": 1}
@@ -86,7 +86,7 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
             ("adopted", "cut_over", "cut_over_refused", "given_back", "released", "forgotten"), 1
         )
         | {"audited_drains": 1_000, "worked": 1_000}
-        | dict.fromkeys(("failed", "told", "repeated", "maps", "aside"), 20)
+        | dict.fromkeys(("failed", "told", "repeated", "maps", "aside"), 15)
         | dict.fromkeys(_AT_TIMES, 10),
     ),
 }
