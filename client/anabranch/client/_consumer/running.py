@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Protocol
+from collections.abc import Collection
+from typing import Final, Protocol
 
 from anabranch.client._aio import MessageT
 from anabranch.client._consumer.consumer import Consumer
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
+
+_CANCEL_S_MAX: Final = 1.0  # for handlers that do not end when they are cancelled
+
+
+async def cancelled(running: Collection[asyncio.Task[None]], logger: EventLog) -> int:
+    """Cancels what runs, and waits a moment for it. Returns how many it leaves behind."""
+    for task in running:
+        task.cancel()
+    if not running:
+        return 0
+    _, left = await asyncio.wait(running, timeout=_CANCEL_S_MAX)
+    if left:
+        logger.warning("handler.left_behind", count=len(left))
+    return len(left)
 
 
 class HandlerRun(Protocol):

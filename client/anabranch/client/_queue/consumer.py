@@ -43,8 +43,7 @@ from anabranch.client._queue.share_group import Delivering, ShareGroup
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
 from anabranch.client._queue.strays import without_strays
 from anabranch.client._settings import QueueSettings
-from anabranch.client._stream.handler_threads import HandlerThreads
-from anabranch.client._stream.settings import is_async
+from anabranch.client._stream.handler_threads import as_async
 from anabranch.client._stream.work import Work
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.entities.subscription import DELIVERIES
@@ -144,7 +143,6 @@ class QueueConsumer(RunsHandlers[QueueMessage]):
         settings = QueueRunSettings(**options)
         settings.check(handler)
         self._begins_run(self._delivery is not None)
-        threads = None if is_async(handler) else HandlerThreads(handler, settings.concurrency)
         self._pace.needs(settings.concurrency)
         jobs = Jobs(
             next=self._one,
@@ -154,13 +152,10 @@ class QueueConsumer(RunsHandlers[QueueMessage]):
             incarnation=lambda: self._watch.layout.incarnation,
             longest_delay_s=lambda: self._delivering.hold_s,
         )
-        self._run = run = QueueRun(jobs, threads or handler, settings, self._logger)
-        try:
+        with as_async(handler, settings.concurrency) as called:
+            self._run = run = QueueRun(jobs, called, settings, self._logger)
             await run.drive()
             await self.close()
-        finally:
-            if threads is not None:
-                threads.close()
 
     def acknowledge(self, message: QueueMessage) -> bool:
         """Notes that the message has been processed.

@@ -15,6 +15,7 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
+from anabranch.client._consumer.running import cancelled
 from anabranch.client._errors import ClosedError
 from anabranch.client._queue.messages import QueueMessage
 from anabranch.client._stream.retry import Again, Backoff, Reject
@@ -25,7 +26,6 @@ from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
 
 _LOOK_S: Final = 0.5
-_CANCEL_S_MAX: Final = 1.0  # for handlers that do not end when they are cancelled
 
 
 class QueueRunOptions(TypedDict, total=False):
@@ -123,13 +123,7 @@ class QueueRun:
         """Cancels what runs, and waits a moment for it. It leaves behind what does not end."""
         self.begin_drain()
         self._is_cancelled = True
-        running = list(self._tasks)
-        for task in running:
-            task.cancel()
-        if running:
-            _, left = await asyncio.wait(running, timeout=_CANCEL_S_MAX)
-            if left:
-                self._logger.warning("handler.left_behind", count=len(left))
+        await cancelled(list(self._tasks), self._logger)
 
     async def _take(self) -> None:
         while True:

@@ -21,7 +21,7 @@ from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.running import RunsHandlers
 from anabranch.client._errors import ClosedError, DeadlineError, SessionLapsedError
 from anabranch.client._settings import ConsumerSettings
-from anabranch.client._stream.handler_threads import HandlerThreads
+from anabranch.client._stream.handler_threads import as_async
 from anabranch.client._stream.letters import Letters
 from anabranch.client._stream.run import BlockedKey, Run
 from anabranch.client._stream.settings import (
@@ -31,7 +31,6 @@ from anabranch.client._stream.settings import (
     Handler,
     RunOptions,
     RunSettings,
-    is_async,
 )
 from anabranch.client._stream.stats import WorkStats
 from anabranch.core.errors import InvalidInputError
@@ -136,27 +135,25 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
             )
         self._begins_run(self._current is not None or self.in_flight)
         letters = Letters((self.topic, self.subscription), self._produce, lambda: self.dead_letter)
-        threads = None if is_async(handler) else HandlerThreads(handler, settings.concurrency)
-        self._run = run = Run(
-            self._core,
-            self._reading,
-            threads or handler,
-            settings,
-            self._now,
-            self._note_done,
-            self._readable,
-            letters,
-            self._logger,
-            batches,
-        )
-        try:
-            with contextlib.suppress(ClosedError):
-                await run.drive(self._check)
-                await self.close()
-        finally:
-            if threads is not None:
-                threads.close()
-            await letters.close()
+        with as_async(handler, settings.concurrency) as called:
+            self._run = run = Run(
+                self._core,
+                self._reading,
+                called,
+                settings,
+                self._now,
+                self._note_done,
+                self._readable,
+                letters,
+                self._logger,
+                batches,
+            )
+            try:
+                with contextlib.suppress(ClosedError):
+                    await run.drive(self._check)
+                    await self.close()
+            finally:
+                await letters.close()
 
     def blocked(self) -> list[BlockedKey]:
         """The messages that have failed in `run`, and for which their keys wait."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
+
+from anabranch.client._stream.settings import AsyncHandler, is_async
 
 _NAME: Final = "anabranch-work"
 
@@ -40,3 +43,16 @@ class HandlerThreads:
     def close(self) -> None:
         """Lets the threads end as their calls return."""
         self._pool.shutdown(wait=False)
+
+
+@contextlib.contextmanager
+def as_async(handler: Callable[..., Any], most: int) -> Iterator[AsyncHandler]:
+    """Gives an async function for a handler, on `most` threads if it is a plain one."""
+    if is_async(handler):
+        yield handler
+        return
+    threads = HandlerThreads(handler, most)
+    try:
+        yield threads
+    finally:
+        threads.close()

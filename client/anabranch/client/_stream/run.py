@@ -21,6 +21,7 @@ from anabranch.client._consumer.gaps import Gaps
 from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._consumer.messages import Batch, Message, Source
 from anabranch.client._consumer.reading import Reading
+from anabranch.client._consumer.running import cancelled
 from anabranch.client._errors import ClientError
 from anabranch.client._stream.lanes import Item
 from anabranch.client._stream.letters import Letters
@@ -35,7 +36,6 @@ from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
 
 _LOOK_S: Final = 0.5
-_CANCEL_S_MAX: Final = 1.0  # for handlers that do not end when they are cancelled
 _TELL_S: Final = 60.0
 _AHEAD: Final = 4  # a part of what may be queued waits for it at most, as one bucket may get it all
 _TURN: Final = 50  # handlers that end at once, before the loop has its turn
@@ -135,21 +135,16 @@ class Run:
 
     async def drain(self, limit_s: float | None) -> None:
         """Waits for what runs, for so many seconds at most."""
-        running = [task for tasks in self._tasks.values() for task in tasks]
-        if running:
+        if running := self._running():
             await asyncio.wait(running, timeout=limit_s)
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [task for tasks in self._tasks.values() for task in tasks]
 
     async def cancel(self) -> None:
         """Cancels what runs, and waits a moment for it. It leaves behind what does not end."""
         self._schedule.is_draining = True
-        running = [task for tasks in self._tasks.values() for task in tasks]
-        for task in running:
-            task.cancel()
-        if running:
-            _, left = await asyncio.wait(running, timeout=_CANCEL_S_MAX)
-            if left:
-                self._schedule.counts.left_behind += len(left)
-                self._logger.warning("handler.left_behind", count=len(left))
+        self._schedule.counts.left_behind += await cancelled(self._running(), self._logger)
 
     def blocked(self) -> Iterator[BlockedKey]:
         """The messages that failed, and for which their keys wait."""

@@ -221,12 +221,12 @@ class Schedule(Generic[MessageT]):
         if gaps.is_free and self._quiet_for is None:
             return True
         if gaps.lives.is_careful:
-            if self._quiet_for not in (None, item.number) and self._is_quiet():
+            if self._quiet_for != item.number and self._is_quiet():
                 return False
             self._quiet_for = item.number
             if self.lanes.running:
                 return False
-        elif self._quiet_for is not None and self._is_quiet():
+        elif self._is_quiet():
             return False
         is_told = gaps.is_told(item.offset)
         if not is_told:
@@ -248,12 +248,14 @@ class Schedule(Generic[MessageT]):
 
     def _is_quiet(self) -> bool:
         """Tells whether others wait for a bucket whose owner is careful (`lives`)."""
-        found = None if self._quiet_for is None else self.served(self._quiet_for)
-        queued = None if self._quiet_for is None else self.lanes.queued.get(self._quiet_for)
+        if self._quiet_for is None:
+            return False
+        found, queued = self.served(self._quiet_for), self.lanes.queued.get(self._quiet_for)
         is_careful = found is not None and found[1].lives.is_careful
-        if not is_careful or queued is None or not queued.ready:
-            self._quiet_for = None
-        return self._quiet_for is not None
+        if is_careful and queued is not None and queued.ready:
+            return True
+        self._quiet_for = None
+        return False
 
     def killer(self, started: Started[MessageT]) -> BaseException | None:
         """Returns the error of a message with which a process has ended, which counts as its last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -67,6 +67,22 @@ async def scene(retry: sdk.Retry = PUT_ASIDE) -> AsyncIterator[tuple[Scene, asyn
             await asyncio.gather(run, return_exceptions=True)
 
 
+@asynccontextmanager
+async def batching(
+    aside: Aside, handle: Callable[..., Any], keys: str, **options: Any
+) -> AsyncIterator[sdk.StreamConsumer]:
+    """A consumer that runs the handler on batches of these messages, a key each."""
+    async with consuming(1_000, aside.maker(), ASIDE) as (consumer, plane):
+        plane.read(range(len(keys)), [key.encode() for key in keys])
+        options |= {"wait_s": 0.0, "retry": PUT_ASIDE}
+        run = asyncio.create_task(consumer.run_batches(handle, **options))
+        try:
+            yield consumer
+        finally:
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+
 async def test_what_always_fails_is_put_aside_and_its_key_goes_on() -> None:
     async with scene() as (at, _):
         at.read("aab")
@@ -117,12 +133,8 @@ async def test_a_key_s_letters_are_in_order_though_the_first_cannot_be_stored() 
     async def handle(batch: list[tuple[sdk.Message, sdk.Work]]) -> None:
         raise sdk.BatchFailed({message: sdk.Reject("hopeless") for message, _ in batch})
 
-    async with consuming(1_000, aside.maker(), ASIDE) as (consumer, plane):
-        plane.read(range(3), [b"a"] * 3)
-        run = asyncio.create_task(consumer.run_batches(handle, wait_s=0.0, retry=PUT_ASIDE))
+    async with batching(aside, handle, "aaa"):
         await until(lambda: len(aside.sent) == 3)
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
     assert [aside.letter(number).offset for number in range(3)] == [0, 1, 2]
 
 
@@ -133,17 +145,12 @@ async def test_a_call_that_is_cancelled_begins_no_further_letter() -> None:
     async def handle(batch: list[tuple[sdk.Message, sdk.Work]]) -> None:
         raise sdk.BatchFailed({message: sdk.Reject("hopeless") for message, _ in batch})
 
-    async with consuming(1_000, aside.maker(), ASIDE) as (consumer, plane):
-        plane.read(range(3), [b"a", b"b", b"c"])
-        options: Any = {"wait_s": 0.0, "of": "bucket", "retry": PUT_ASIDE}
-        run = asyncio.create_task(consumer.run_batches(handle, **options))
+    async with batching(aside, handle, "abc", of="bucket") as consumer:
         await until(lambda: bool(aside.topics))
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-        assert there(consumer.stats()).left_behind == 0
-        aside.may_send.set()
-        await asyncio.sleep(0)
-        assert aside.sent == []
+    assert there(consumer.stats()).left_behind == 0
+    aside.may_send.set()
+    await asyncio.sleep(0)
+    assert aside.sent == []
 
 
 async def test_a_letter_waits_for_what_is_before_it_of_its_key() -> None:
@@ -153,12 +160,8 @@ async def test_a_letter_waits_for_what_is_before_it_of_its_key() -> None:
         errors = {0: ValueError("once more"), 1: sdk.Reject("hopeless")}
         raise sdk.BatchFailed({message: errors[message.offset] for message, _ in batch})
 
-    async with consuming(1_000, aside.maker(), ASIDE) as (consumer, plane):
-        plane.read(range(2), [b"a"] * 2)
-        run = asyncio.create_task(consumer.run_batches(handle, wait_s=0.0, retry=PUT_ASIDE))
+    async with batching(aside, handle, "aa"):
         await until(lambda: len(aside.sent) == 2)
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
     assert [aside.letter(number).offset for number in range(2)] == [0, 1]
 
 
