@@ -18,11 +18,11 @@ from support.alternation import RefusedError
 from support.giving_back import SOON, given_back_under_load
 from support.java_clients import java_producer
 from support.kafka_brokers import KafkaBrokers
+from support.log_ends import log_end
 from support.old_topics import PARTITIONS, SETTINGS, adopted, make, new_name, write
 from support.plain_writers import KINDS, cause, plain_senders
 from support.quiet import QUIET
 from support.topic_cluster import TopicCluster, topic_cluster
-from support.waiting import WAIT_S
 
 pytestmark = pytest.mark.long
 
@@ -51,7 +51,7 @@ def records_of(kafka: str, topic: str) -> tuple[list[int], int]:
     )
     try:
         places = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
-        ends = [consumer.get_watermark_offsets(place, WAIT_S)[1] for place in places]
+        ends = [log_end(consumer, place) for place in places]
         consumer.assign(places)
         probes, left = 0, sum(ends)
         while left:

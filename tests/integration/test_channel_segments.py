@@ -26,6 +26,7 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
 from support import hand_made_batches
 from support.channel import commit, until
+from support.log_ends import log_ends
 from support.waiting import WAIT_S
 
 _LOCKED_S = 0.3  # whoever holds a lock for longer, holds it for seconds
@@ -52,14 +53,7 @@ def _partitions(connection: KafkaConnection, topic: str) -> int:
 
 
 def _ends(connection: KafkaConnection, topic: SegmentTopic) -> tuple[int, ...]:
-    consumer = connection.consumer()
-    try:
-        return tuple(
-            consumer.get_watermark_offsets(TopicPartition(topic.name, number), WAIT_S)[1]
-            for number in range(topic.partitions)
-        )
-    finally:
-        consumer.close()
+    return log_ends(connection.consumer(), topic.name, topic.partitions)
 
 
 _UNANSWERED_MAX = 5_000

@@ -16,6 +16,7 @@ from anabranch.client import Client
 from anabranch.core.partitioners import Partitioner, partition_of
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.commands import ran
+from support.log_ends import log_end
 from support.old_topics import (
     ADOPTABLE,
     KEYS,
@@ -247,7 +248,7 @@ def _messages(kafka: str, group: str, topic: str, *, committed: bool) -> Iterato
         places = consumer.committed(places, timeout=WAIT_S)
         assert all(each.offset >= 0 for each in places)
     consumer.assign(places)
-    ends = {each.partition: consumer.get_watermark_offsets(each, WAIT_S)[1] for each in places}
+    ends = {each.partition: log_end(consumer, each) for each in places}
     try:
         while any(each.offset < ends[each.partition] for each in _reached(consumer, places)):
             message = consumer.poll(1.0)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message
 
 from anabranch.broker.node.node import Node
 from anabranch.channel.kafka.connection import KafkaConnection
@@ -19,6 +19,7 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.doomed_node import Point
 from support.kafka_cluster import kafka_cluster
 from support.local_topic import local_topic
+from support.log_ends import log_ends
 from support.memory_cluster import until
 from support.there import there
 from support.traffic import Traffic, stored, wrong
@@ -35,17 +36,6 @@ def kafka_topic(node: Node, part: SegmentInfo) -> str:
     return segment_topics.kafka_topic(
         node.settings.topic_prefix, NAME, topic_of(node).incarnation, part
     )
-
-
-def ends(kafka: EmbeddedKafka, topic: str, partitions: int) -> tuple[int, ...]:
-    consumer: Consumer = KafkaConnection(kafka.bootstrap_servers).consumer()
-    try:
-        return tuple(
-            consumer.get_watermark_offsets(TopicPartition(topic, number), WAIT_S)[1]
-            for number in range(partitions)
-        )
-    finally:
-        consumer.close()
 
 
 def append(kafka: EmbeddedKafka, topic: str, partitions: int) -> list[str]:
@@ -78,7 +68,8 @@ def check_layout(kafka: EmbeddedKafka, node: Node) -> None:
             assert append(kafka, name, part.buckets) == [""] * part.buckets
         else:
             assert append(kafka, name, part.buckets) == ["MSG_SIZE_TOO_LARGE"] * part.buckets
-            assert ends(kafka, name, part.buckets) == part.end_offsets
+            reader = KafkaConnection(kafka.bootstrap_servers).consumer()
+            assert log_ends(reader, name, part.buckets) == part.end_offsets
 
 
 async def test_a_topic_lives_from_its_creation_to_its_deletion(

@@ -36,6 +36,7 @@ from anabranch.wire.kafka.survey import survey
 from support import channel
 from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
+from support.log_ends import log_end
 from support.plain_topics import plain_topics
 from support.quiet import QUIET
 from support.several_brokers import HalfSealed, leaders, under_load
@@ -336,7 +337,7 @@ def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothin
             create(f"{topic}.meanwhile", [[3]] * _MANY)
             channel.until(partial(leads, 3, topic), "the late one leads")
             channel.until(partial(is_refused, writer, topic), "it refuses, too")
-            end = reader.get_watermark_offsets(place, WAIT_S)[1]
+            end = log_end(reader, place)
             assert sealing.result(WAIT_S) == {topic: (end,)}
 
 

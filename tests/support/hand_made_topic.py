@@ -22,12 +22,11 @@ from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server.server import Peer, Routes
+from support.log_ends import log_end
 from support.quiet import QUIET
 from support.tcp_proxy import TcpProxy
 from support.waiting import WAIT_S
 from support.wire import serve
-
-_YET_TO_LEAD = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 class HandMadeTopic:
@@ -238,7 +237,7 @@ class HandMadeTopic:
         with_reader = self._reader()
         try:
             return tuple(
-                _end(with_reader, TopicPartition(self.kafka_topic(part), bucket))
+                log_end(with_reader, TopicPartition(self.kafka_topic(part), bucket))
                 for bucket in range(part.buckets)
             )
         finally:
@@ -290,14 +289,3 @@ class HandMadeTopic:
             for message in messages:
                 values.setdefault(message.key() or b"", []).append(message.value() or b"")
         return values
-
-
-def _end(reader: Consumer, place: TopicPartition) -> int:
-    """The end of a partition, whose leader may be yet to lead if it is new."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            return reader.get_watermark_offsets(place, WAIT_S)[1]
-        except KafkaException as error:
-            if error.args[0].code() not in _YET_TO_LEAD or time.monotonic() > deadline:
-                raise

@@ -13,6 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch.client import Producer, TopicLayout
+from support.log_ends import log_end
 from support.quiet import QUIET
 from support.waiting import WAIT_S
 
@@ -49,7 +50,7 @@ def stored(
             places = [
                 TopicPartition(part.kafka_topic, bucket, 0) for bucket in range(part.info.buckets)
             ]
-            missing = sum(reader.get_watermark_offsets(place, WAIT_S)[1] for place in places)
+            missing = sum(log_end(reader, place) for place in places)
             reader.assign(places)
             deadline = time.monotonic() + WAIT_S
             while missing > 0:
