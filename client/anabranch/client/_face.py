@@ -132,7 +132,8 @@ def calls(
 
     @functools.wraps(method)
     def call(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
-        return face._thread.call(method, face._part, *args, **named)
+        found: Callable[P, T] = getattr(face._part, method.__name__)  # what instruments it, too
+        return face._thread.call(found, *args, **named)
 
     return call
 
@@ -144,7 +145,8 @@ def waits(
 
     @functools.wraps(method)
     def wait(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
-        return face._thread.wait(method, face._part, *args, **named)
+        found: Callable[P, Coroutine[Any, Any, T]] = getattr(face._part, method.__name__)
+        return face._thread.wait(found, *args, **named)
 
     return wait
 
