@@ -17,7 +17,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum, unique
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
 from anabranch.client._consumer.assignment import Partition
@@ -32,6 +32,7 @@ SPAN_MAX: Final = 8 * BYTES_MAX  # offsets whose bits always fit
 GAP_MAX: Final = 1_000_000  # offsets between the watermark and what may start
 _RUN_BYTES: Final = 6  # two numbers of 3 bytes, which GAP_MAX makes the most
 _CHECK_BYTES: Final = 4
+_ONE: Final = ord("1")
 
 
 @unique
@@ -45,16 +46,16 @@ class _Kind(IntEnum):
 class Gaps:
     """The done, running and read messages of one bucket. Offsets; ends are exclusive.
 
-    `watermark`: below it all is done. `read_end`: the end of what was taken to be worked on.
+    `watermark`: below it all is done. `starts` and `ends`: of the runs that are done above it, in
+    order and apart from each other. `read_end`: the end of what was taken to be worked on.
     `version` grows with what is done; `saved` is the version that is committed. `bytes_max` bounds
     the runs or bits of its map.
     """
 
     __slots__ = (
-        "_ends",
         "_reached",
-        "_starts",
         "bytes_max",
+        "ends",
         "is_free",
         "lives",
         "read_end",
@@ -62,6 +63,7 @@ class Gaps:
         "saved",
         "saving",
         "span_end",
+        "starts",
         "version",
         "watermark",
     )
@@ -76,8 +78,8 @@ class Gaps:
         self.span_end = watermark
         self.running: set[int] = set()
         self.version = self.saved = self.saving = 0
-        self._starts: list[int] = []  # of runs above the watermark, apart from each other
-        self._ends: list[int] = []
+        self.starts: list[int] = []
+        self.ends: list[int] = []
         self._reached = watermark
         for start, end in runs:
             self._insert(start, end)
@@ -86,7 +88,7 @@ class Gaps:
     @property
     def runs(self) -> Iterator[Run]:
         """The runs that are done above the watermark, in order."""
-        return zip(self._starts, self._ends, strict=True)
+        return zip(self.starts, self.ends, strict=True)
 
     @property
     def is_saved(self) -> bool:
@@ -97,8 +99,8 @@ class Gaps:
         """Tells whether a message is done already, or runs."""
         if offset < self.watermark or offset in self.running:
             return True
-        place = bisect_right(self._starts, offset) - 1
-        return place >= 0 and offset < self._ends[place]
+        place = bisect_right(self.starts, offset) - 1
+        return place >= 0 and offset < self.ends[place]
 
     def admits(self, start: int, offset: int) -> bool:
         """Tells whether the map fits, however those that run and this one end.
@@ -114,7 +116,7 @@ class Gaps:
         return span <= GAP_MAX and self._fits(len(self.running) + 1)
 
     def _fits(self, more: int) -> bool:
-        return _RUN_BYTES * (len(self._starts) + more) <= self.bytes_max
+        return _RUN_BYTES * (len(self.starts) + more) <= self.bytes_max
 
     def begin_life(self, lives: Lives) -> None:
         """Notes what is known of former owners. `is_free`: this one need tell nothing more."""
@@ -196,17 +198,17 @@ class Gaps:
             return
         self.version += 1
         self.span_end = max(self.span_end, end)
-        first = bisect_left(self._ends, start)  # of the runs that it touches
-        after = bisect_right(self._starts, end)
+        first = bisect_left(self.ends, start)  # of the runs that it touches
+        after = bisect_right(self.starts, end)
         if first < after:
-            start, end = min(start, self._starts[first]), max(end, self._ends[after - 1])
+            start, end = min(start, self.starts[first]), max(end, self.ends[after - 1])
         if start == self.watermark:
             self.watermark = end
-            del self._starts[first:after], self._ends[first:after]
+            del self.starts[first:after], self.ends[first:after]
             self._pass_reached()
         else:
-            self._starts[first:after] = [start]
-            self._ends[first:after] = [end]
+            self.starts[first:after] = [start]
+            self.ends[first:after] = [end]
 
     def _pass_reached(self) -> None:
         """Passes over a tail without messages, once all before it is done."""
@@ -228,25 +230,26 @@ def written(gaps: Gaps, group: str, partition: Partition) -> str:
 
     It has the lowest runs that fit, which are all but where Kafka has turned out to take less.
     """
-    runs, lives, suspect = list(gaps.runs), gaps.lives.said, gaps.lives.suspect
-    if not runs and not lives:
+    starts, ends, lives, suspect = gaps.starts, gaps.ends, gaps.lives.said, gaps.lives.suspect
+    if not starts and not lives:
         return ""
-    kind, data = _encoded(gaps.watermark, runs)
+    kind, data = _encoded(gaps.watermark, starts, ends)
     while len(data) > gaps.bytes_max:
-        runs = runs[: len(runs) // 2]
-        kind, data = _encoded(gaps.watermark, runs)
+        half = len(starts) // 2
+        starts, ends = starts[:half], ends[:half]
+        kind, data = _encoded(gaps.watermark, starts, ends)
     after = 0 if suspect is None else max(0, suspect + 1 - gaps.watermark)
     body = bytes((kind,)) + varint(lives) + varint(after) + data
     text = binascii.b2a_base64(body + _check(body, group, partition, gaps.watermark), newline=False)
     return MAP + text.decode()
 
 
-def _encoded(watermark: int, runs: Sequence[Run]) -> tuple[_Kind, bytes]:
-    span = runs[-1][1] - watermark if runs else 0
-    is_dense = 0 < span <= min(SPAN_MAX, 16 * len(runs))  # a run takes two bytes at least
-    data = b"" if is_dense else _runs_written(watermark, runs)
+def _encoded(watermark: int, starts: Sequence[int], ends: Sequence[int]) -> tuple[_Kind, bytes]:
+    span = ends[-1] - watermark if ends else 0
+    is_dense = 0 < span <= min(SPAN_MAX, 16 * len(ends))  # a run takes two bytes at least
+    data = b"" if is_dense else _runs_written(watermark, starts, ends)
     if is_dense or 0 < span <= min(SPAN_MAX, len(data) * 8 - 1):
-        return _Kind.BITS, _bits_written(watermark, runs)
+        return _Kind.BITS, _bits_written(watermark, starts, ends)
     return _Kind.RUNS, data
 
 
@@ -273,8 +276,8 @@ def _check(body: bytes, group: str, partition: Partition, watermark: int) -> byt
     return zlib.crc32(about.encode() + body).to_bytes(_CHECK_BYTES, "big")
 
 
-def _runs_written(watermark: int, runs: Sequence[Run]) -> bytes:
-    places = [watermark, *(place for run in runs for place in run)]
+def _runs_written(watermark: int, starts: Sequence[int], ends: Sequence[int]) -> bytes:
+    places = [watermark, *chain.from_iterable(zip(starts, ends, strict=True))]
     return b"".join(varint(b - a) for a, b in pairwise(places))
 
 
@@ -303,13 +306,17 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
             return number, at
 
 
-def _bits_written(watermark: int, runs: Sequence[Run]) -> bytes:
-    parts, at = [], watermark
-    for start, end in runs:
-        parts += ["0" * (start - at), "1" * (end - start)]
-        at = end
-    digits = "".join(parts)
-    return int(digits[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
+def _bits_written(watermark: int, starts: Sequence[int], ends: Sequence[int]) -> bytes:
+    """Writes a bit for each offset: the parity of the edges of runs up to there."""
+    top = ends[-1]
+    edges = bytearray(b"0") * (top - watermark + 1)
+    for edge in chain(starts, ends):
+        edges[top - edge] = _ONE
+    span, shift, bits = top - watermark, 1, int(edges, 2)
+    while shift <= span:  # each step doubles the number of edges that a bit counts
+        bits ^= bits << shift
+        shift *= 2
+    return (bits & ((1 << span) - 1)).to_bytes((span + 7) // 8, "little")
 
 
 def _bits_read(watermark: int, data: bytes) -> list[Run]:
