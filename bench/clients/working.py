@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import random
 import statistics
 import time
@@ -32,7 +33,7 @@ from bench.clients import bare
 from bench.clients.bare import BareKafka
 from bench.clients.load import VALUE
 from bench.figure import Measured
-from bench.place import Place
+from bench.place import Place, resident_mb
 from bench.topics.topic_under_test import TopicUnderTest
 
 SUBSCRIPTION: Final = "bench"
@@ -40,6 +41,8 @@ DEADLINE_S: Final = 300.0  # of one turn
 _SEGMENTS: Final = 4
 _TURNS: Final = 3
 _KEYS: Final = 100_000
+_LOOK_EVERY: Final = 10_000  # messages, after which the memory is looked at
+_MEMORY_MB: Final = 64 + 50e6 / 2**20  # what is read ahead, and all else
 _BARE: Final = "a bare loop: consume(500) on a thread, a task each under a semaphore; no order"
 
 _Ends = Callable[[], None]
@@ -50,6 +53,7 @@ class Turn(NamedTuple):
 
     per_s: float
     processor_us: float  # of a message, of all threads of this process
+    grown_mb: float  # of this process, at most
 
 
 class Pace:
@@ -62,13 +66,17 @@ class Pace:
         self._numbers = itertools.count(1)  # one step of it is one step for all threads
         self._began: tuple[float, float] | None = None
         self._ended = (0.0, 0.0)
+        self._before_mb = self._most_mb = resident_mb(os.getpid())
 
     def begins(self) -> None:
         if self._began is None:
             self._began = _clocks()
 
     def ends(self) -> None:
-        if next(self._numbers) == self._count:
+        number = next(self._numbers)
+        if number % _LOOK_EVERY == 0:
+            self._most_mb = max(self._most_mb, resident_mb(os.getpid()))
+        if number == self._count:
             self._ended = _clocks()
             self._loop.call_soon_threadsafe(self.over.set)
 
@@ -76,7 +84,8 @@ class Pace:
     def turn(self) -> Turn:
         began = self._began or self._ended
         took_s, worked_s = (b - a for a, b in zip(began, self._ended, strict=True))
-        return Turn(self._count / took_s, worked_s * 1e6 / self._count)
+        grown_mb = self._most_mb - self._before_mb
+        return Turn(self._count / took_s, worked_s * 1e6 / self._count, grown_mb)
 
 
 def _clocks() -> tuple[float, float]:
@@ -265,6 +274,21 @@ def of_bare(place: Place) -> Measured:
         0.8,
         at_least=True,
         limit=statistics.median(each.per_s for each in turns.bare),
+        limit_what=_BARE,
+        details=turns.details(task),
+    )
+
+
+def memory(place: Place) -> Measured:
+    """What the process grows by in the same turns, in which 100,000 keys come and go."""
+    turns, task = _noop(place)
+    value = max(each.grown_mb for each in turns.ours)
+    return Measured(
+        value,
+        "MB",
+        value,
+        _MEMORY_MB,
+        limit=max(each.grown_mb for each in turns.bare),
         limit_what=_BARE,
         details=turns.details(task),
     )

@@ -28,6 +28,13 @@ OF_WORK = (
         working.of_bare,
     ),
     Figure(
+        "run-memory",
+        "what the process grows by meanwhile",
+        "at most 64 MiB and 50 MB",
+        "-",
+        working.memory,
+    ),
+    Figure(
         "run-10ms",
         "run with handlers that wait 10 ms, 100 wide, 100,000 even keys",
         "at least 95 % of 10,000/s",
