@@ -178,3 +178,33 @@ async def test_a_message_that_kills_three_processes_is_put_aside_by_the_fourth(
 
 def _done(history: list[Entry]) -> int:
     return sum(entry.what == "done" for entry in history)
+
+
+async def test_the_fence_of_a_bucket_grows_with_each_owner_also_under_other_controllers(
+    cluster: TopicCluster, client: Client, topic: str
+) -> None:
+    """The topic's controller moves, too, and Kafka's queue of the same topic has none."""
+    fences: list[int] = []
+
+    async def handle(_message: Message, work: Work) -> None:
+        fences.append(work.fence)
+
+    async with await client.create_producer(topic) as producer:
+        for turn in range(4):
+            consumer = await client.subscribe(topic, SUBSCRIPTION, f"consumer-{turn}")
+            running = asyncio.create_task(consumer.run(handle))
+            await producer.send(b"v", b"key")
+            await until(lambda: len(fences) > turn, WAIT_S)  # noqa: B023 - it ends here
+            if turn == 1:
+                await cluster.unload()
+                await producer.send(b"v", b"key")
+                await until(lambda: len(fences) == 3, WAIT_S)
+                assert fences.pop() >= fences[-1]
+            await consumer.stop()
+            await running
+    assert fences == sorted(set(fences))
+    queue = await client.subscribe_queue(topic, "jobs")
+    running = asyncio.create_task(queue.run(handle))
+    await until(lambda: 0 in fences, WAIT_S)
+    await queue.stop()
+    await running

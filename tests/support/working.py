@@ -24,21 +24,25 @@ RETRY = sdk.Retry(delay_s=sdk.Backoff(first=0.01, factor=2.0, most=0.1))
 
 
 class Entry(NamedTuple):
-    """A line of a history. `number` counts a key's messages; `what`: begin, done or failed."""
+    """A line of a history. `number` counts a key's messages; `what`: begin, done or failed.
+
+    `fence` is the handler's at that time.
+    """
 
     what: str
     who: str
     key: str
     number: int
     id: str
+    fence: int
 
     def line(self) -> str:
         return " ".join(map(str, self)) + "\n"
 
     @classmethod
     def of(cls, line: str) -> Entry:
-        what, who, key, number, place = line.split()
-        return cls(what, who, key, int(number), place)
+        what, who, key, number, place, fence = line.split()
+        return cls(what, who, key, int(number), place, int(fence))
 
 
 class Worker:
@@ -54,7 +58,7 @@ class Worker:
         self._rng = random.Random(who)
 
     async def __call__(self, message: sdk.Message, work: sdk.Work) -> None:
-        told = (self._who, message.key.decode(), int(message.value), work.id)
+        told = (self._who, message.key.decode(), int(message.value), work.id, work.fence)
         self._write(Entry("begin", *told))
         try:
             await asyncio.sleep(self._rng.random() * self._longest_s)
@@ -67,15 +71,23 @@ class Worker:
 
 
 def wrong(history: Iterable[Entry], sent: dict[str, int], repeats_max: int = 0) -> list[str]:
-    """What breaks a promise: two at once of a key, an order, a loss, or too many repeats."""
+    """What breaks a promise: two at once of a key, an order, a loss, too many repeats, or a fence
+    that lets a former consumer pass.
+    """
     said: list[str] = []
     running: dict[str, Entry] = {}
     done: dict[str, list[int]] = defaultdict(list)
+    fences: dict[str, Entry] = {}  # the last to begin
     for entry in history:
         if entry.what == "begin":
             if entry.key in running and running[entry.key].who == entry.who:
                 said.append(f"{entry} begins while {running[entry.key]} runs")
             running[entry.key] = entry
+            before = fences.get(entry.key, entry)
+            is_same = entry.who == before.who
+            if entry.fence < before.fence or (entry.fence == before.fence and not is_same):
+                said.append(f"{entry} has no greater fence than {before}")
+            fences[entry.key] = entry
             missing = set(range(entry.number)) - set(done[entry.key])
             if missing:
                 said.append(f"{entry} begins before {sorted(missing)[:3]} were done")

@@ -385,7 +385,7 @@ class CommandScalableTopicLineageResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentInfoProto, _Mapping]]] = ...) -> None: ...
 
 class ScalableAssignedSegment(_message.Message):
-    __slots__ = ("segment_id", "hash_start", "hash_end", "segment_topic", "bucket_ranges", "kafka_topic", "buckets", "end_offsets", "start_offsets")
+    __slots__ = ("segment_id", "hash_start", "hash_end", "segment_topic", "bucket_ranges", "kafka_topic", "buckets", "end_offsets", "start_offsets", "fences")
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     HASH_START_FIELD_NUMBER: _ClassVar[int]
     HASH_END_FIELD_NUMBER: _ClassVar[int]
@@ -395,6 +395,7 @@ class ScalableAssignedSegment(_message.Message):
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     END_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     START_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    FENCES_FIELD_NUMBER: _ClassVar[int]
     segment_id: int
     hash_start: int
     hash_end: int
@@ -404,7 +405,8 @@ class ScalableAssignedSegment(_message.Message):
     buckets: _containers.RepeatedScalarFieldContainer[int]
     end_offsets: _containers.RepeatedScalarFieldContainer[int]
     start_offsets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., segment_topic: _Optional[str] = ..., bucket_ranges: _Optional[_Iterable[_Union[IntRange, _Mapping]]] = ..., kafka_topic: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ..., start_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+    fences: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., segment_topic: _Optional[str] = ..., bucket_ranges: _Optional[_Iterable[_Union[IntRange, _Mapping]]] = ..., kafka_topic: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ..., start_offsets: _Optional[_Iterable[int]] = ..., fences: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ScalablePrunedSegment(_message.Message):
     __slots__ = ("segment_id", "end_offsets")

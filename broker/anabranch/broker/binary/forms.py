@@ -157,7 +157,8 @@ def assignment_form(
         if known.kind is SubscriptionKind.CHECKPOINT and each.segment_id not in there
     )
     starts = {each.segment_id: each.offsets for each in known.positions}
-    for segment_id, buckets in assignment.shares:
+    every = assignment.fences or ((),) * len(assignment.shares)
+    for (segment_id, buckets), fences in zip(assignment.shares, every, strict=True):
         part = parts.get(segment_id)
         if part is not None:
             noted = starts.get(segment_id)
@@ -176,6 +177,7 @@ def assignment_form(
                     buckets=buckets,
                     end_offsets=part.end_offsets,
                     start_offsets=begins if any(begins) else (),
+                    fences=fences,
                 )
             )
     return form

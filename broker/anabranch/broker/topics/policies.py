@@ -27,8 +27,8 @@ from anabranch.wire.layouts import LAYOUT_BYTES_MAX
 _PROPERTY_BYTES_MAX: Final = 64 * 1024  # all of a topic's, so that its record stays small
 _INCARNATION: Final = 10**12  # longer than those to come
 # Upper bounds of what a message tells of each (binary/forms.py), but for names.
-_SEGMENT_BYTES: Final = 64
-_BUCKET_BYTES: Final = 36
+_SEGMENT_BYTES: Final = 70
+_BUCKET_BYTES: Final = 45
 
 
 def check_properties(properties: Mapping[str, str]) -> None:

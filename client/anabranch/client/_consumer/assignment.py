@@ -30,7 +30,8 @@ class AssignedSegment(msgspec.Struct, frozen=True):
 
     `end_offsets` has one exclusive end per bucket of the whole segment once it is sealed, and is
     empty before. `start_offsets` has one offset per granted bucket, for buckets without a position
-    in the group. It is empty if all are 0.
+    in the group. It is empty if all are 0. `fences` has one number per granted bucket, greater than
+    those of its former consumers; none of a queue.
     """
 
     segment_id: int
@@ -38,10 +39,15 @@ class AssignedSegment(msgspec.Struct, frozen=True):
     buckets: tuple[int, ...]
     end_offsets: tuple[int, ...] = ()
     start_offsets: tuple[int, ...] = ()
+    fences: tuple[int, ...] = ()
 
     def start_of(self, bucket: int) -> int:
         """Returns the offset to begin at in a granted bucket without a position in the group."""
         return self.start_offsets[self.buckets.index(bucket)] if self.start_offsets else 0
+
+    def fence_of(self, bucket: int) -> int:
+        """Returns the number of the grant of a bucket, 0 if there is none."""
+        return self.fences[self.buckets.index(bucket)] if self.fences else 0
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -143,6 +149,7 @@ def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
                 tuple(each.buckets),
                 tuple(each.end_offsets),
                 tuple(each.start_offsets),
+                tuple(each.fences),
             )
             for each in proto.segments
         ),

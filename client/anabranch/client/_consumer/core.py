@@ -376,6 +376,7 @@ class ConsumerCore:
                 known.is_after_lapse = place in self._lapsed
                 self._lapsed.discard(place)
             known.end_offset = end
+            known.fence = max(known.fence, segment.fence_of(place.bucket))
             if end == 0:  # Kafka may have its topic or not
                 self._unfetch(known)
                 known.end_where_it_began()

@@ -61,7 +61,8 @@ class Holding:
     `commits_again` is True while the committed end is to be committed once more. `loss` is the
     reason of giving it up or losing it. It calls `listeners` in the step that releases or loses it,
     before anybody hears of that. `held_back` is the start of the first open transaction that stops
-    the reading, and the time since which it does.
+    the reading, and the time since which it does. `fence` is greater than that of every consumer
+    that had the bucket before.
     """
 
     place: SegmentBucket
@@ -82,6 +83,7 @@ class Holding:
     gaps: Gaps | None = None
     done_above: tuple[int, Done] = (0, Done([]))
     is_after_lapse: bool = False
+    fence: int = 0
 
     @property
     def partition(self) -> Partition:

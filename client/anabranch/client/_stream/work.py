@@ -31,6 +31,15 @@ class Work:
         return f"{self._incarnation}/{at.segment_id}/{at.bucket}@{at.offset}"
 
     @property
+    def fence(self) -> int:
+        """A number of the bucket, greater than that of each consumer that had its keys before.
+
+        A store that refuses a smaller one than it has seen is safe from a consumer that is late. It
+        is 0 in a queue, which grants no buckets.
+        """
+        return self._message.source.holding.fence
+
+    @property
     def is_lost(self) -> bool:
         """True if the bucket was taken away, so that somebody else works on the message soon."""
         return self._message.is_revoked

@@ -14,7 +14,8 @@ gets the name's share once its predecessor has ended, has left, or has lapsed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import count
 from typing import Self
 
 import msgspec
@@ -31,26 +32,35 @@ class ConsumerAssignment(msgspec.Struct, frozen=True):
     """The buckets that a consumer may serve from now on; it must give up everything else.
 
     `sequence`: ascends with every assignment of one connection. `shares`: segment id and buckets.
-    `commits_again`: True if the consumer is to commit all that it holds once more.
+    `commits_again`: True if the consumer is to commit all that it holds once more. `fences`: a
+    number for each bucket of `shares`, greater than that of every consumer that had it before.
     """
 
     epoch: int
     sequence: int
     shares: Granted
     commits_again: bool = False
+    fences: tuple[tuple[int, ...], ...] = ()
 
 
 class SubscriptionCoordinator:
     """The consumers of one subscription. Its controller calls it from one task only.
 
     `before`: the coordinator of the former life, if the subscription begins anew. It knows the
-    instances that served nothing, and the replaced ones that may still serve.
+    instances that served nothing, and the replaced ones that may still serve. `next_fence`: gives a
+    greater number each time, also than those of former controllers.
 
     A queue has no shares: Kafka gives its messages to any consumer, and tells which are done. So
     only the connected consumers of a queue are known.
     """
 
-    def __init__(self, timing: Timing, before: Self | None = None) -> None:
+    def __init__(
+        self,
+        timing: Timing,
+        before: Self | None = None,
+        next_fence: Callable[[], int] | None = None,
+    ) -> None:
+        self._next_fence = next_fence or count(1).__next__
         self._idle = frozenset(before.idle if before else ())
         self._timing = timing
         self._layout: SegmentLayout | None = None
@@ -328,6 +338,12 @@ class SubscriptionCoordinator:
             taken = {(segment_id, b) for segment_id, buckets in granted for b in buckets}
             self.target.granted(name, taken - known.holdings)
             known.fresh |= taken - known.holdings
+            known.fences = {
+                bucket: known.fences[bucket]
+                if bucket in known.fences and bucket in known.holdings
+                else self._next_fence()
+                for bucket in sorted(taken)
+            }
             known.holdings |= taken
             known.leaving -= taken
             held.take(taken)
@@ -389,6 +405,11 @@ class SubscriptionCoordinator:
                 continue
             known.sent = (epoch, share)
             known.sequence += 1
-            assignment = ConsumerAssignment(epoch, known.sequence, share, again)
+            fences = tuple(
+                tuple(known.fences[segment_id, bucket] for bucket in buckets)
+                for segment_id, buckets in share
+                if not self._is_queue
+            )
+            assignment = ConsumerAssignment(epoch, known.sequence, share, again, fences)
             sent.append((known.connection, assignment))
         return sent

@@ -27,6 +27,7 @@ class Instance:
         "commits_again",
         "connection",
         "drained",
+        "fences",
         "fresh",
         "has_hung_up",
         "heard_at",
@@ -46,6 +47,7 @@ class Instance:
         self.holdings: set[Bucket] | None = set() if known else None  # None: could be anything
         self.leaving: set[Bucket] = set()  # holdings until it has heard that it begins anew
         self.fresh: set[Bucket] = set()  # holdings granted since it was heard last
+        self.fences: dict[Bucket, int] = {}  # of the holdings that it was granted last
         self.drained: set[Bucket] = set()
         self.opened_at: float | None = None  # the time of its last connection, here
         self.has_hung_up = False  # its process ended: nothing else ends a connection so

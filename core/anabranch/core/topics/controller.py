@@ -133,6 +133,7 @@ class TopicController:
         new_id: NewId,
         load: LoadOf = lambda topic, incarnation: {},
         fits: Callable[[tuple[SegmentInfo, ...]], bool] = lambda parts: True,
+        next_fence: Callable[[], int] | None = None,
     ) -> None:
         self.name = name
         self.state = state
@@ -140,6 +141,7 @@ class TopicController:
         self.running: Task | None = None
         self.last_failure = ""  # why the last operation was given up, or does not get on
         self.scaler = AutoScaler(name, settings.auto_scale, load)
+        self._next_fence = next_fence
         self._fits = fits  # tells whether clients can be told a layout of these segments
         self._settings = settings
         self._actor = actor
@@ -375,7 +377,8 @@ class TopicController:
         for name, subscription in subscriptions.items():
             known = self.coordinators.get(name)
             if known is None or not known.is_of(subscription):
-                self.coordinators[name] = SubscriptionCoordinator(self._settings.timing, known)
+                timing = self._settings.timing
+                self.coordinators[name] = SubscriptionCoordinator(timing, known, self._next_fence)
             self.coordinators[name].changed(layout, subscription, now)
 
     def _consumers(

@@ -24,7 +24,7 @@ from support.open_topic import topic_of
 PREFIX = "anabranch."
 PLACE = ClientSettings(PREFIX, "kafka:9092", 1_048_588, 10_000)
 INCARNATION = 10**12 - 1
-MOST = 2**63 - 1  # of an offset
+MOST = 2**63 - 1  # of an offset, and of a fence
 KNOWN = Subscription(1, SubscriptionKind.STREAM, 7, ("a",), (1,), (), 0, 0, "")
 IDS = st.integers(0, 10**9)
 EDGES = st.lists(st.integers(0, RING16_END), min_size=2, max_size=2).map(sorted)
@@ -62,9 +62,9 @@ def assignment_frame(
     """
     topic = topic_of(INCARNATION, parts)
     shares = tuple((part.segment_id, tuple(range(max(1, part.buckets - left)))) for part in parts)
-    form = assignment_form(
-        PLACE, name, topic, "billing", known, ConsumerAssignment(1, 1, shares), {}
-    )
+    fences = tuple((MOST,) * len(buckets) for _, buckets in shares)
+    assignment = ConsumerAssignment(1, 1, shares, fences=fences)
+    form = assignment_form(PLACE, name, topic, "billing", known, assignment, {})
     assert len(form.segments) == len(parts)
     update = CommandScalableTopicAssignmentUpdate(consumer_id=1, assignment=form)
     return len(encode_frame(update.SerializeToString()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from anabranch.core.entities.layout import SegmentLayout
-from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
 from anabranch.core.subscriptions.draining import Bucket
 from anabranch.core.subscriptions.timing import Timing
 from support.desk import Desk
@@ -35,10 +36,12 @@ class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.desk = Desk(SegmentLayout.initial(2, bucket_budget=self.chance.choice((2, 6))))
-        self.desk.coordinator = SubscriptionCoordinator(TIMING)
+        self.next_fence = itertools.count(1).__next__  # as of a log, which all controllers share
+        self.desk.coordinator = SubscriptionCoordinator(TIMING, next_fence=self.next_fence)
         self.alive: dict[str, Life] = {}
         self.numbers = iter(range(1, 100_000))
         self.waiting: dict[Bucket, float] = {}
+        self.fences: dict[Bucket, tuple[int, int]] = {}  # the greatest so far, and whose it is
         self.took_over_at = self.desk.now
         self.longest = 0.0
         self.fail_overs = self.crashes = 0
@@ -74,7 +77,8 @@ class World:
 
     def fail_over(self) -> None:
         self.fail_overs += 1
-        self.desk.coordinator, self.desk.has = SubscriptionCoordinator(TIMING), {}
+        coordinator = SubscriptionCoordinator(TIMING, next_fence=self.next_fence)
+        self.desk.coordinator, self.desk.has = coordinator, {}
         self.desk.show()
         self.took_over_at = self.desk.now
         for life in self.alive.values():
@@ -115,7 +119,17 @@ class World:
             life = by_connection.get(connection)
             if life is not None:
                 life.serves |= {(s, b) for s, buckets in assignment.shares for b in buckets}
+                self.hear_fences(life, assignment)
         self.desk.sent.clear()
+
+    def hear_fences(self, life: Life, assignment: ConsumerAssignment) -> None:
+        """A bucket's fence is greater than all that others had of it before."""
+        for (segment_id, buckets), fences in zip(assignment.shares, assignment.fences, strict=True):
+            for bucket, fence in zip(buckets, fences, strict=True):
+                place = (segment_id, bucket)
+                most, whose = self.fences.get(place, (0, life.number))
+                assert fence > most or whose == life.number, f"{place}: {fence} after {most}"
+                self.fences[place] = max((fence, life.number), (most, whose))
 
     def report(self, life: Life) -> None:
         assert life.connection is not None

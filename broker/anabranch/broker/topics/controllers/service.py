@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, count
 from typing import Final, Protocol
 
@@ -52,6 +53,7 @@ from anabranch.core.topics.tasks import DeleteSegments, Task, TaskDone, TaskFail
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
 _VERDICT_S_MAX: Final = 30.0
+_GRANTS_BITS: Final = 32  # of a process, which counts them above its place on the log
 _FAILURES_MAX: Final = 1_000  # those of the topics that failed last
 
 # True if clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
@@ -113,6 +115,7 @@ class TopicService:
         self.listeners: list[Callable[[list[str], list[str]], None]] = []  # sorted topics, bundles
         self.tickers: list[Callable[[], None]] = []  # called about every tenth of a second
         self.connection_number = count(1).__next__
+        self._grants = count(1).__next__
         self._homes: dict[str, _Home] = {}
         self._pins: Counter[str] = Counter()
         self.open_since: dict[str, float] = {}  # by bundle: when this node got it last
@@ -171,10 +174,20 @@ class TopicService:
                 self.runtime.proposals.new_id,
                 self.load,
                 lambda parts: self._fits(self.prefix, name, parts),
+                partial(self._next_fence, unit),
             )
             home = self._homes[name] = _Home(made, unit)
             self._rounds.take_up(name)
         return home
+
+    def _next_fence(self, unit: str) -> int:
+        """Returns a greater number each time, also than another node or process did before, since
+        whose end this one's session and its hold of the bundle stand on the log.
+        """
+        view = self.runtime.view
+        held, session = view.unit(unit), view.session(self.runtime.core.me)
+        since = max(each.since_offset for each in (held, session) if each is not None)
+        return (since << _GRANTS_BITS) + self._grants()
 
     def known_controller(self, name: str) -> TopicController | None:
         """The topic's controller if there is one already and it is here."""
