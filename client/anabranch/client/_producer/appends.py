@@ -72,6 +72,7 @@ class Appends:
         self._identifying = False
         self._lingering: deque[tuple[float, PartitionWriter]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._look_at = 0.0  # when it rings: uvloop's handles for at once do not tell
         # The writers that have something to send, by leading broker; None: the leader is not known.
         self._due: dict[Address | None, dict[PartitionWriter, None]] = {}
         self._busy: set[Address] = set()
@@ -116,10 +117,12 @@ class Appends:
 
     def _look_in(self, after_s: float) -> None:
         """Looks after so many seconds at the latest."""
+        at = self._loop.time() + after_s
         if self._timer is not None:
-            if self._timer.when() <= self._loop.time() + after_s:
+            if self._look_at <= at:
                 return
             self._timer.cancel()
+        self._look_at = at
         self._timer = self._loop.call_later(after_s, self._send_lingering)
 
     def _send_lingering(self) -> None:

@@ -19,6 +19,7 @@ from anabranch.wire.kafka.protocol import KafkaProtocolError
 from support.opening import Opening
 from support.sending_stage import SendingStage, staged
 from support.still_watch import layout_of
+from support.wire import on_both_loops
 
 _LOST = "the connection ended"
 
@@ -69,6 +70,15 @@ async def test_a_batch_that_is_full_or_hurried_does_not_linger(is_hurried: bool)
             stage.send(b"2" + bytes(1_500))
         assert (await stage.request()).only.values == [b"1" + bytes(1_500)]
         assert await stage.is_quiet()
+
+
+@on_both_loops
+async def test_batches_that_fill_one_after_the_other_are_taken_on_each_event_loop() -> None:
+    async with staged(linger_ms=60_000.0, max_message_bytes=2_000) as stage:
+        await stage.dispatcher.start()
+        for number in range(4):
+            stage.send(b"%d" % number + bytes(1_500), number % 2)
+        assert len((await stage.request()).batches) == 2
 
 
 async def test_what_has_lingered_meanwhile_follows_the_answer_at_once() -> None:
