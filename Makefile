@@ -91,7 +91,7 @@ requirements:
 	$(COMPILE) pyproject.toml -c requirements/node.txt -o requirements/sdk.txt
 	$(COMPILE) pyproject.toml --extra spark -c requirements/build.txt -c requirements/node.txt \
 		-o requirements/spark.txt
-	$(COMPILE) pyproject.toml --extra spark --extra otel --group dev -c requirements/build.txt \
+	$(COMPILE) pyproject.toml --extra spark --extra otel --extra faststream --group dev -c requirements/build.txt \
 		-c requirements/spark.txt -o requirements/dev.txt
 	$(COMPILE) --group mutants -c requirements/dev.txt -o requirements/mutants.txt
 

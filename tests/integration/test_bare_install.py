@@ -104,6 +104,11 @@ def test_the_sdk_and_administration_import_and_nothing_of_a_node_is_there(bare: 
     assert (found.stdout, found.stderr) == (f"Client Client Admin {place} []\n", "")
 
 
+def test_the_broker_for_faststream_names_its_extra(bare: Install) -> None:
+    found = bare.python("-c", "import anabranch.client.faststream")
+    assert found.stderr.endswith('needs FastStream: pip install "anabranch[faststream]"\n')
+
+
 def test_help_lists_every_command_and_those_of_the_sdk_explain_themselves(bare: Install) -> None:
     found = bare.run("--help")
     assert (found.returncode, found.stderr) == (0, "")
