@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.clients import working, working_gaps, working_owners
+from bench.clients import working, working_changes, working_gaps, working_owners
 from bench.figure import Figure
 
 OF_WORK = (
@@ -110,5 +110,12 @@ OF_WORK = (
         "0.3 s",
         "-",
         working_owners.move,
+    ),
+    Figure(
+        "run-changes",
+        "messages done once and in order: 100 clean ends, a split or merge each 2 s, at load",
+        "all",
+        "-",
+        working_changes.changes,
     ),
 )
