@@ -108,7 +108,7 @@ class RunningChecks:
         self._overwritten: dict[tuple[str, Place], float] = {}  # by Kafka's name of the group
         self._anew: set[Place] = set()  # strangers have made them anew: offsets mean nothing
         self.counts = dict.fromkeys(
-            ("worked", "failed", "told", "repeated", "maps", "aside", "accused"), 0
+            ("worked", "failed", "told", "repeated", "maps", "aside", "accused", "held_back"), 0
         )
 
     # --- handlers -----------------------------------------------------------------------

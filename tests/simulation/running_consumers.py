@@ -19,9 +19,12 @@ from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.group_offsets import Answers, Position
 from anabranch.client._consumer.holding import Holding, Phase
+from anabranch.client._consumer.running import LEFT_S
+from anabranch.client._stream.intake import HeldBack
 from anabranch.client._stream.lanes import Item
 from anabranch.client._stream.schedule import Schedule, Started
-from anabranch.client._stream.settings import CANCEL_S
+from anabranch.client._stream.settings import CANCEL_S, RunSettings
+from anabranch.client._stream.stats import Counts
 from anabranch.core.errors import AnabranchError
 from anabranch.core.subscriptions.known_positions import mark_of
 from simulation.checkpoint_consumers import Bare
@@ -35,7 +38,6 @@ from simulation.work import Answer, Work
 T = TypeVar("T")
 
 DRAIN_S = 2.0
-LEFT_S = 1.0  # of `close`, for what does not end when it is cancelled
 LAPSED_S = 0.4  # in which handlers end that a lapse cancels: the margin of the session is longer
 STUBBORN_S_MAX = 1.9  # below CANCEL_S
 HANG_S = 15.0
@@ -155,18 +157,24 @@ class RunningConsumer(Consumer):
         membership = Membership(anywhere, watch, {}, self.subscription, self.name)
         settings = sdk.ConsumerSettings(settle_timeout_s=world.plan.settle_s)
         own: Any = _Own(membership, settings, nobody)
-        own._now, own._reading, own._run = self.local_now, _Reading(), self
+        own._now, own._reading, own.part = self.local_now, _Reading(), self
         own._logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
         self._own = own
         core: ConsumerCore = own._core
-        self._schedule: Schedule[Message] = Schedule(core, work.retry, work.concurrency, self.topic)
+        self._schedule: Schedule[Message] = Schedule(
+            RunSettings(retry=work.retry, concurrency=work.concurrency, queued_max=work.queued_max)
+        )
+        self._part = self._schedule.intake.join(core, self.topic)
         self._reads: deque[_Read] = deque()
         self._attempts: dict[Attempt, None] = {}
         self._handlers: dict[Item[Message], Handler] = {}  # the last one of what is to go aside
-        self._full: set[int] = set()  # fetches that are not read for now
-        self._drain_by: float | None = None
-        self._left_by: float | None = None
+        self._has_failed = False
         return core
+
+    @property
+    def counts(self) -> Counts:
+        """Those of the run, where the product's consumer looks for them."""
+        return self._schedule.counts
 
     @property
     def store(self) -> Any:
@@ -197,24 +205,13 @@ class RunningConsumer(Consumer):
         now = self.local_now()
         drains = not self._is_fenced and self._schedule.failure is None
         drains = drains and self._sched.chance(self._world.plan.running.drains)
-        by = now + (DRAIN_S if drains else 0.0)
-        self._drain_by = by if self._drain_by is None else min(by, self._drain_by)
-        self._schedule.is_draining = True
+        self._schedule.stop(now + (DRAIN_S if drains else 0.0))
         self._act()
-
-    def _leave_off(self, now: float, drain_by: float) -> None:
-        if self._attempts and now < drain_by:
-            return
-        if self._left_by is None:
-            self._left_by = now + LEFT_S
-            for attempt in list(self._attempts):
-                self._cancel(attempt, LEFT_S)
-        if not self._attempts or now >= self._left_by:
-            super()._close()
 
     def _fail(self) -> None:
         """A handler's failure ends the run. Somebody starts the process again."""
         self._sched.note(f"{self} fails: {self._schedule.failure}")
+        self._has_failed = True
         self.close()
         self._sched.after(CLOSE_S + REVIVE_S, self.start)
 
@@ -235,7 +232,7 @@ class RunningConsumer(Consumer):
 
     def _read(self, number: int, reader: Reader, now: float) -> None:
         partition = self._world.store.partitions.get(reader.place)
-        if partition is None or reader.offset is None or number in self._full:
+        if partition is None or reader.offset is None or self._schedule.intake.is_stopped(number):
             return
         reader.offset = max(reader.offset, partition.begin)
         end = reader.holding.end_offset  # what lies behind it is another segment's
@@ -248,47 +245,52 @@ class RunningConsumer(Consumer):
 
     def _fill(self) -> None:
         """Takes what was read; some of it lies there for a while."""
+        schedule, intake, part = self._schedule, self._schedule.intake, self._part
         lasts = self._sched.rng.randrange(3)
-        while len(self._reads) > lasts:
+        while len(self._reads) > lasts and intake.has_room:
             number, first, messages = self._reads.popleft()
-            served = self._schedule.served(number) if messages else None
+            served = intake.served(part, number) if messages else None
             if not messages:
                 self.core.on_reached(number, first)
             for offset, message in enumerate(messages, first):
-                start = served and self._schedule.taken(number, *served, offset)
+                start = served and schedule.taken(*served, offset)
                 if start is not None:
-                    self._schedule.lanes.add(message.key, number, message, start, offset, 1)
+                    schedule.lanes.add(message.key, number, message, start, offset, 1)
+            self._count_stops(intake.stops(part, (number,)))
 
-    def _hold_back(self) -> None:
-        """Stops reading what has too much queued, and goes on where it has half of that."""
-        most = self._world.plan.running.queued_max
-        for number, queued in self._schedule.lanes.queued.items():
-            reader = self._readers.get(number)
-            if number not in self._full:
-                if queued.messages > most:
-                    self._full.add(number)
-            elif reader is not None and queued.messages <= most // 2:
-                self._full.discard(number)
-                reader.offset = self._schedule.resumed(number)
+    def _count_stops(self, stopped: Iterable[HeldBack]) -> int:
+        """Their readers go with their numbers."""
+        count = len(list(stopped))
+        self._world.checks.running.counts["held_back"] += count
+        return count
 
     # --- handlers -----------------------------------------------------------------------
 
     def _work(self, now: float) -> None:
         if not self._schedule.is_draining:
             self._fill()
-        self._full.difference_update(self._schedule.tend(now))
-        self._hold_back()
+        self._schedule.tend(self._part, now)
+        self._schedule.wake(now)
+        self._schedule.intake.look_at_stopped()
+        for _ in self._schedule.intake.resumes():
+            pass  # they are read as soon as nothing says that they have stopped
         for attempt in list(self._attempts):
             holding = attempt.started.holding
-            if self._schedule.must_cancel(holding, now):
-                settles = holding.phase is Phase.SETTLING and self.core.is_held(holding, now)
-                self._cancel(attempt, CANCEL_S if settles else LAPSED_S)
-        self.core.dead_letters_waiting = self._schedule.letters_waiting
-        if self._schedule.failure is not None and self._drain_by is None:
+            if self._schedule.must_cancel(self._part, holding, now):
+                within_s = LAPSED_S
+                if self._schedule.must_end(now):
+                    within_s = LEFT_S
+                elif holding.phase is Phase.SETTLING and self.core.is_held(holding, now):
+                    within_s = CANCEL_S
+                self._cancel(attempt, within_s)
+        self.core.dead_letters_waiting = len(self._part.late)
+        if self._schedule.failure is not None and not self._has_failed:
             self._fail()
         self._start(now)
-        if self._drain_by is not None and self._close_by is None:
-            self._leave_off(now, self._drain_by)
+        if self._reads and self._count_stops(self._schedule.sheds()):
+            self.wake()
+        if self._schedule.has_ended(now) and self._close_by is None:
+            super()._close()
 
     def _start(self, now: float) -> None:
         while (started := self._schedule.next(now)) is not None:
@@ -352,11 +354,11 @@ class RunningConsumer(Consumer):
     def _returned(self, attempt: Attempt, error: BaseException | None) -> None:
         """Its handler has, or has raised an error."""
         self._world.checks.running.ends(attempt.handler, is_done=error is None)
-        item, holding, now = attempt.item, attempt.started.holding, self.local_now()
+        item, now = attempt.item, self.local_now()
         is_cancelled = isinstance(error, asyncio.CancelledError) and attempt.is_cancelled
         if error is None:
             self._ended(attempt, {})
-        elif not is_cancelled and self._schedule.goes_aside(item, holding, error, now):
+        elif not is_cancelled and self._schedule.goes_aside(item, attempt.started, error, now):
             self._handlers[item] = attempt.handler
             self._put_aside(attempt)
         else:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.client._consumer import gaps as maps
+from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.gaps import Done, Gaps
 from anabranch.client._consumer.holding import Holding
 from anabranch.client._stream import consumer as stream
@@ -16,6 +18,7 @@ from anabranch.client._stream.lanes import Item, KeyLane, Lanes
 from anabranch.client._stream.schedule import Schedule, Started
 from simulation import running_checks
 from simulation.planted import noticed, side_by_side
+from support.there import there
 
 pytestmark = pytest.mark.simulation
 
@@ -30,8 +33,8 @@ FAULTS = ("crash", "pause", "cut", "close")
 def test_a_lane_that_is_free_before_its_handler_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Lanes.take
 
-    def free(self: Lanes[Any], barred: Container[int] = ()) -> Item[Any] | None:
-        item = take(self, barred)
+    def free(self: Lanes[Any]) -> Item[Any] | None:
+        item = take(self)
         if item is not None:
             item.lane.running = 0
             self._go_on(item.lane)
@@ -70,7 +73,7 @@ def test_what_was_queued_of_a_bucket_stays_when_it_goes(monkeypatch: pytest.Monk
 
 def test_handlers_that_go_on_when_their_bucket_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
     side_by_side(monkeypatch, {"hangs": 0.1}, client_faults=("cut", "close"), settle_s=2.0)
-    monkeypatch.setattr(Schedule, "must_cancel", lambda self, holding, now: False)
+    monkeypatch.setattr(Schedule, "must_cancel", lambda self, part, holding, now: False)
     violation_found("while another one has", first_seed=2)
 
 
@@ -79,15 +82,45 @@ def test_a_failed_message_that_keeps_the_number_of_a_former_fetch(
 ) -> None:
     kept = Schedule._is_kept
 
-    def former(self: Schedule[Any], item: Item[Any], holding: Holding) -> bool:
+    def former(self: Schedule[Any], item: Item[Any], started: Started[Any]) -> bool:
         number = item.number
-        is_kept = kept(self, item, holding)
-        item.number = number
+        is_kept = kept(self, item, started)
+        if is_kept:
+            item.number = number
+            self.intake.open(started.part, number)
         return is_kept
 
     side_by_side(monkeypatch, {"fails": 0.4, "busy_s": 1.0}, client_faults=("close", "restart"))
     monkeypatch.setattr(Schedule, "_is_kept", former)
     violation_found("not at rest", "before", "is done of its key", first_seed=16)
+
+
+def test_what_is_given_back_for_want_of_room_and_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    side_by_side(monkeypatch, {"fails": 0.4, "queued_max": 4}, sends_per_s=10.0)
+    monkeypatch.setattr(Gaps, "unread", lambda self, start: None)
+    violation_found("right after")
+
+
+def test_what_is_on_its_way_of_a_bucket_that_has_stopped_and_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between it and what is read when the bucket goes on, messages were given back."""
+
+    def same(self: ConsumerCore, holding: Holding, start: int | None, otherwise: int = 0) -> int:
+        former = holding.fetch
+        number = serve(self, holding, start, otherwise)
+        if former is None:
+            return number
+        holding.fetch = msgspec.structs.replace(there(holding.fetch), number=former.number)
+        self._fetches[former.number] = self._fetches.pop(number)
+        return former.number
+
+    serve = ConsumerCore.serve
+    side_by_side(monkeypatch, {"fails": 0.4, "queued_max": 4}, sends_per_s=10.0)
+    monkeypatch.setattr(ConsumerCore, "serve", same)
+    violation_found("right after")
 
 
 # --- positions ------------------------------------------------------------------------------

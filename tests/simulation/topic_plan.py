@@ -42,7 +42,7 @@ class RunPlan(msgspec.Struct, frozen=True):
     share: float = 0.0  # of each stream's consumers
     concurrency: int = 4
     retry: Retry = Retry()
-    queued_max: int = 20  # of a bucket
+    queued_max: int = 40
     busy_s: float = 0.0  # how long a handler takes at most, beside slow ones
     fails: float = 0.0
     hangs: float = 0.0
@@ -154,7 +154,7 @@ def draw_running(rng: random.Random) -> RunPlan:
             then=rng.choice(("block", "dead_letter", "dead_letter", "stop")),
             letters_max=rng.choice((3, 100)),
         ),
-        queued_max=rng.choice((2, 20)),
+        queued_max=rng.choice((4, 40)),
         busy_s=rng.choice((0.0, 0.1, 0.5)),
         fails=rng.choice((0.0, 0.05, 0.2)),
         hangs=rng.choice((0.0, 0.01, 0.03)),

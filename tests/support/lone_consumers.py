@@ -15,6 +15,7 @@ from anabranch.client import QueueConsumer, QueueSettings, TopicLayout
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment
 from anabranch.client._consumer.dead_letters import Produce
 from anabranch.client._consumer.reads import Read
+from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.wire import anabranch_pb2 as pb
 from support.still_watch import lone_member, no_producer
 
@@ -92,15 +93,20 @@ class Filled:
 
 @asynccontextmanager
 async def consuming(
-    end: int, produce: Produce = no_producer, aside: str = "", **settings: Any
+    end: int,
+    produce: Produce = no_producer,
+    aside: str = "",
+    topic: str = "public/default/orders",
+    resources: ConsumerResources = OWN,
+    **settings: Any,
 ) -> AsyncIterator[tuple[sdk.StreamConsumer, Filled]]:
     """A consumer of one bucket, sealed at `end`, that is read from its beginning.
 
     `aside`: the topic for dead letters, to which `produce` makes producers.
     """
     dag = pb.ScalableTopicDAG(epoch=1, incarnation=1)
-    member = lone_member("billing")
-    member.watch._layout = sdk.TopicLayout.from_proto("public/default/orders", dag)
+    member = lone_member("billing", "", topic, resources)
+    member.watch._layout = sdk.TopicLayout.from_proto(topic, dag)
     consumer = sdk.StreamConsumer(member, sdk.ConsumerSettings(**settings), produce)
     core = consumer._core
     order = core.begin_subscribe(consumer._now())
@@ -128,7 +134,7 @@ async def _commits(consumer: sdk.StreamConsumer, kept: dict[Partition, Position]
         consumer._commits_rest = not consumer._core.commits(consumer._now())
         await consumer._poke.wait()
         consumer._poke.clear()
-        if consumer._run is not None:
+        if consumer.part is not None:
             await consumer._commit(group, consumer._core.commits(consumer._now()))
             consumer._readable.set()
 

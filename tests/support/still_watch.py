@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from anabranch.client import LayoutWatch, Producer, ProducerSettings, Segment, TopicLayout
 from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._topics.nodes import Nodes
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire.kafka.link import KafkaLinks
@@ -61,8 +62,13 @@ async def no_producer(topic: str, _settings: object) -> NoReturn:
     raise AssertionError(f"a producer of {topic} is asked for")
 
 
-def lone_member(subscription: str, consumer: str = "") -> Membership:
-    """Of the topic public/default/orders, whose nodes are nowhere."""
+def lone_member(
+    subscription: str,
+    consumer: str = "",
+    topic: str = "public/default/orders",
+    resources: ConsumerResources = OWN,
+) -> Membership:
+    """Of a topic whose nodes are nowhere."""
     nodes = Nodes("pulsar://127.0.0.1:1")
-    watch = LayoutWatch(nodes, "topic://public/default/orders")
-    return Membership(nodes, watch, {}, subscription, consumer)
+    watch = LayoutWatch(nodes, f"topic://{topic}")
+    return Membership(nodes, watch, {}, subscription, consumer, resources)

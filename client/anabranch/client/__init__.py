@@ -53,8 +53,8 @@ from anabranch.client._settings import (
     ReadSettings,
 )
 from anabranch.client._stream.consumer import StreamConsumer
+from anabranch.client._stream.part import BlockedKey
 from anabranch.client._stream.retry import Again, Backoff, BatchFailed, Reject, Retry
-from anabranch.client._stream.run import BlockedKey
 from anabranch.client._stream.settings import Handler, RunOptions, RunSettings
 from anabranch.client._stream.stats import BucketWork, WorkStats
 from anabranch.client._stream.work import Work

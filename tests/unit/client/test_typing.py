@@ -23,6 +23,7 @@ _REPOSITORY: Final = Path(__file__).parents[3]
 _NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start", "watch", "watch_topics", "while_held"} | {
     # For consumers over many topics.
     *("in_flight", "poll", "take_lost", "note_acknowledged", "note_all_acknowledged"),
+    *("join", "part"),
 }
 # Each line ends with what the checker is to say of it, if anything.
 _CALLS: Final = """
@@ -168,6 +169,7 @@ _DOCS: Final = (Path(__file__).parents[3] / "docs" / "client.md").read_text(enco
 _INSIDE: Final = {"abandon", "adopt", "count", "delivery", "ends", "index", "is_closed", "only"} | {
     *("source", "source_of", "parts", "start", "from_proto", "as_deleted", "is_newer_than"),
     *("in_flight", "joined", "poll", "take_lost", "note_acknowledged", "note_all_acknowledged"),
+    *("join", "part"),
 }
 _OBJECTS: Final = (
     *(sdk.Client, sdk.Producer, sdk.StreamConsumer, sdk.CheckpointConsumer, sdk.QueueConsumer),

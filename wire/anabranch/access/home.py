@@ -42,7 +42,7 @@ class Home:
     ) -> None:
         self.loop = loop
         self._owner = weakref.ref(owner)
-        self._what = what
+        self.what = what
         self._errors = errors
         self._pid = os.getpid()
         self._made_at = _caller()
@@ -53,7 +53,7 @@ class Home:
         """Raises ForkedError in a child that was forked later."""
         if self.is_forked:
             raise self._errors.forked(
-                f"{self._what}, made at {self._place}, belongs to process {self._pid}, and this is "
+                f"{self.what}, made at {self._place}, belongs to process {self._pid}, and this is "
                 f"{os.getpid()}, a fork of it, which has none of its threads. Make another one "
                 "here, after the fork: in gunicorn's post_fork, Celery's worker_process_init, or "
                 "what multiprocessing calls"
@@ -65,7 +65,7 @@ class Home:
         running = asyncio._get_running_loop()
         if self.loop not in (None, running):
             raise self._errors.other_loop(
-                f"{self._what}, made at {self._place}, belongs to another event loop than this "
+                f"{self.what}, made at {self._place}, belongs to another event loop than this "
                 "one. Make another one in each asyncio.run, and close it there, or do all in one "
                 "asyncio.run"
             )
@@ -79,7 +79,7 @@ class Home:
     def opened(self, owner: object) -> None:
         """Has a ResourceWarning tell if `owner` is left without having been closed."""
         if self._unclosed is None:
-            self._unclosed = weakref.finalize(owner, _warn, self._what, *self._made_at)
+            self._unclosed = weakref.finalize(owner, _warn, self.what, *self._made_at)
 
     def closed(self) -> None:
         """Notes that the owner was closed."""

@@ -45,17 +45,17 @@ class Membership(msgspec.Struct, frozen=True):
     on_readable: Callable[[], None] | None = None
 
 
-class _Signal(asyncio.Event):
+class Signal(asyncio.Event):
     """An event that also tells a listener."""
 
-    def __init__(self, listener: Callable[[], None] | None) -> None:
+    def __init__(self, listener: Callable[[], None] | None = None) -> None:
         super().__init__()
-        self._listener = listener
+        self.listener = listener
 
     def set(self) -> None:
         super().set()
-        if self._listener is not None:
-            self._listener()
+        if self.listener is not None:
+            self.listener()
 
 
 class Consumer(Receiving[MessageT]):
@@ -97,7 +97,7 @@ class Consumer(Receiving[MessageT]):
         )
         self._tasks = Tasks(self._task_failed)
         self._poke = asyncio.Event()
-        self._readable = _Signal(membership.on_readable)
+        self._readable = Signal(membership.on_readable)
         self._failure: BaseException | None = None
         self._is_committing = False
         self._keeps_share = False  # set by `close`

@@ -184,6 +184,14 @@ class ConsumerCore:
 
     # The data.
 
+    def serve(self, holding: Holding, start: int | None, otherwise: int = 0) -> int:
+        """Has a bucket read by another fetch than before, and returns its number."""
+        self._unfetch(holding)
+        number = next(self._numbers)
+        holding.serve(Fetch(number, holding.place, holding.kafka_topic, start, otherwise))
+        self._fetches[number] = holding
+        return number
+
     def on_position(self, fetch: int, offset: int) -> None:
         """Notes that the fetch starts at that offset. Everything below it is committed."""
         holding = self._fetches.get(fetch)
@@ -381,16 +389,10 @@ class ConsumerCore:
                 self._unfetch(known)
                 known.end_where_it_began()
             elif known.fetch is None:
-                self._serve(known, segment.start_of(place.bucket))
+                start = known.delivered if known.gaps is None else known.gaps.rewind()
+                self.serve(known, start, segment.start_of(place.bucket))
         if assignment.commits_again:
             self.commit_again()
-
-    def _serve(self, holding: Holding, otherwise: int) -> None:
-        number, start = next(self._numbers), holding.delivered
-        if holding.gaps is not None:
-            start = holding.gaps.rewind()
-        holding.serve(Fetch(number, holding.place, holding.kafka_topic, start, otherwise))
-        self._fetches[number] = holding
 
     def _stop(self, holding: Holding, settle_by: float, loss: Loss) -> None:
         self._unfetch(holding)

@@ -186,6 +186,10 @@ class Gaps:
         self.read_end = self._reached = self.watermark
         return self.watermark
 
+    def unread(self, start: int) -> None:
+        """Notes that what was read from there on, and neither runs nor is done, is read again."""
+        self.read_end = self._reached = start
+
     def _add(self, start: int, end: int) -> None:
         watermark = self.watermark
         self._insert(start, end)

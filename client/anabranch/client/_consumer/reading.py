@@ -103,6 +103,23 @@ class Reading:
         if self.offsets is not None:
             self._look_for_obstacles(self.offsets, now)
 
+    def stop(self, former: int, holding: Holding) -> None:
+        """Stops to read a bucket, which has another fetch now: that begins with `resume`."""
+        source = self._sources.pop(former, None)
+        if source is None or holding.fetch is None or self.plane is None:
+            return  # `reconcile` begins it
+        self._started.discard(former)
+        self._look_at.pop(former, None)
+        self.plane.stop(former)
+        source.number = holding.fetch.number
+        self._started.add(source.number)
+        self._sources[source.number] = source
+
+    def resume(self, fetch: Fetch) -> None:
+        """Begins a fetch of a bucket that has stopped."""
+        if self.plane is not None and fetch.start is not None and fetch.number in self._sources:
+            self.plane.start(fetch, fetch.start)
+
     def look_at(self, now: float) -> float:
         """Returns the time of the next look of `reconcile` that no event announces."""
         fetches = self._core.fetches.values()

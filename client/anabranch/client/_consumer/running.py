@@ -7,22 +7,22 @@ import math
 from collections.abc import Collection
 from typing import Final, Protocol
 
-from anabranch.client._aio import MessageT
-from anabranch.client._consumer.consumer import Consumer
+from anabranch.client._aio import MessageT, Receiving
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
 
-_CANCEL_S_MAX: Final = 1.0  # for handlers that do not end when they are cancelled
+LEFT_S: Final = 1.0  # for handlers that do not end when they are cancelled
 
 
 async def cancelled(running: Collection[asyncio.Task[None]], logger: EventLog) -> int:
     """Cancels what runs, and waits a moment for it. Returns how many it leaves behind."""
     for task in running:
-        task.cancel()
+        if not task.cancelling():  # once: it may be cleaning up
+            task.cancel()
     if not running:
         return 0
-    _, left = await asyncio.wait(running, timeout=_CANCEL_S_MAX)
+    _, left = await asyncio.wait(running, timeout=LEFT_S)
     if left:
         logger.warning("handler.left_behind", count=len(left))
     return len(left)
@@ -38,7 +38,7 @@ class HandlerRun(Protocol):
     async def cancel(self) -> None: ...
 
 
-class RunsHandlers(Consumer[MessageT]):
+class RunsHandlers(Receiving[MessageT]):
     """A consumer either runs a handler, once, or receives."""
 
     _run: HandlerRun | None = None
@@ -65,14 +65,14 @@ class RunsHandlers(Consumer[MessageT]):
         """Raises InvalidInputError if it may not begin to run."""
         if self._run is not None or has_received:
             raise InvalidInputError(
-                f"consumer {self.consumer_name} of {self.topic} has received messages, or runs "
+                f"{self._home.what} has received messages, or runs "
                 "already: one either receives or runs, once"
             )
 
     def _must_not_run(self) -> None:
         if self._run is not None:
             raise InvalidInputError(
-                f"consumer {self.consumer_name} of {self.topic} gives its messages to the handler "
+                f"{self._home.what} gives its messages to the handler "
                 "of run, whose end settles them: make another consumer to receive"
             )
 

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 
 from anabranch.client._aio import on_thread
 from anabranch.client._consumer.assignment import SegmentBucket
-from anabranch.client._consumer.consumer import Membership
+from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.dead_letters import DeadLetterReason, Produce
 from anabranch.client._consumer.holding import Holding
@@ -55,7 +55,7 @@ _TICK_S: Final = 1.0
 _Sources = dict[str, tuple[int, dict[int, Source]]]  # Kafka topic to segment id, and by partition
 
 
-class QueueConsumer(RunsHandlers[QueueMessage]):
+class QueueConsumer(Consumer[QueueMessage], RunsHandlers[QueueMessage]):
     """One consumer of a queue subscription. `Client` makes it, and it is used on the client's event
     loop.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Final, Unpack
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from confluent_kafka import KafkaError
 
@@ -18,28 +18,20 @@ from anabranch.client._consumer.holding import Holding
 from anabranch.client._consumer.messages import Batch, Lost, Message, parts_of, raise_lost
 from anabranch.client._consumer.ordered import RETRY_S, OrderedConsumer
 from anabranch.client._consumer.resources import Offsets
-from anabranch.client._consumer.running import RunsHandlers
-from anabranch.client._errors import ClosedError, DeadlineError, SessionLapsedError
+from anabranch.client._errors import DeadlineError, SessionLapsedError
 from anabranch.client._settings import ConsumerSettings
-from anabranch.client._stream.handler_threads import as_async
 from anabranch.client._stream.letters import Letters
-from anabranch.client._stream.run import BlockedKey, Run
-from anabranch.client._stream.settings import (
-    BatchHandler,
-    BatchOf,
-    BatchSettings,
-    Handler,
-    RunOptions,
-    RunSettings,
-)
-from anabranch.client._stream.stats import WorkStats
+from anabranch.client._stream.part import RunPart
+from anabranch.client._stream.run import Run
+from anabranch.client._stream.running import RunsByKey
+from anabranch.client._stream.settings import RunSettings
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _MAP_BYTES_PER_S: Final = 256 * 1024  # of maps that a consumer commits, unless somebody waits
 
 
-class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
+class StreamConsumer(OrderedConsumer, RunsByKey):
     """Receives each bucket's messages in order, beside the subscription's other consumers.
 
     An acknowledgement stands for everything before it in the same bucket. The consumer commits it
@@ -52,7 +44,7 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
 
     _kind = ScalableConsumerType.STREAM
     _skips_gone = True
-    _run: Run | None = None
+    part: RunPart | None = None  # of a run
 
     def __init__(
         self, membership: Membership, settings: ConsumerSettings, produce: Produce
@@ -87,81 +79,35 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
         """Notes that all received messages are done with. Returns the lost buckets, each once."""
         return [*self.note_acknowledged(list(self._delivered())), *self.take_lost()]
 
-    async def run(self, handler: Handler, **options: Unpack[RunOptions]) -> None:
-        """Works on messages side by side, the messages of each key one after the other.
+    def join(self, run: Run, settled: Callable[[], None] | None = None) -> RunPart:
+        """Takes part in a run. It calls `settled` after each attempt."""
 
-        `handler(message, work)` is an async function, or a plain one, which then runs on threads.
-        When it returns, the message is acknowledged. When it raises, the key waits for the next
-        attempt, and other keys go on (`Retry`). `RunSettings` has the options. Returns once the
-        consumer is closed, or `stop` is called.
+        def done(holding: Holding, now: float) -> None:
+            self._note_done(holding, now)
+            if settled is not None:
+                settled()
 
-        Raises InvalidInputError, also after `receive`; HandlerError if a failure is to stop it; and
-        the error of a consumer that has failed.
-        """
-        await self._work(handler, RunSettings(**options), None)
+        letters = Letters((self.topic, self.subscription), self._produce, lambda: self.dead_letter)
+        run.counts.maps_refused += self._maps_refused
+        self.part = run.join(self._core, self._reading, letters, self._logger, done, self._check)
+        return self.part
 
-    async def run_batches(
-        self,
-        handler: BatchHandler,
-        *,
-        batch_max: int = 100,
-        wait_s: float = 0.05,
-        of: BatchOf = "key",
-        **options: Unpack[RunOptions],
-    ) -> None:
-        """Works as `run`, on several messages in one call: `handler([(message, work), ...])`.
+    @property
+    def _has_received(self) -> bool:
+        return self._current is not None or self.in_flight
 
-        `BatchSettings` has the first options. When the handler raises BatchFailed, the messages
-        that it names have failed. After any other error all come again in halves, down to the one
-        that fails alone, and only that counts as an attempt.
-        """
-        batches = BatchSettings(batch_max=batch_max, wait_s=wait_s, of=of)
-        settings = RunSettings(**options)
-        batches.check(settings.ordering)
-        await self._work(handler, settings, batches)
-
-    async def _work(
-        self,
-        handler: Handler | BatchHandler,
-        settings: RunSettings,
-        batches: BatchSettings | None,
-    ) -> None:
-        self._home.check()
-        settings.check(handler, self._settings.settle_s)
+    def _may_run(self, settings: RunSettings) -> None:
         if settings.retry.then == "dead_letter" and self.dead_letter is None:
             raise InvalidInputError(
                 f"subscription {self.subscription} of {self.topic} has no dead letters: subscribe "
                 "with dead_letter=DeadLetterPolicy()"
             )
-        self._begins_run(self._current is not None or self.in_flight)
-        letters = Letters((self.topic, self.subscription), self._produce, lambda: self.dead_letter)
-        with as_async(handler, settings.concurrency) as called:
-            self._run = run = Run(
-                self._core,
-                self._reading,
-                called,
-                settings,
-                self._now,
-                self._note_done,
-                self._readable,
-                letters,
-                self._logger,
-                batches,
-            )
-            try:
-                with contextlib.suppress(ClosedError):
-                    await run.drive(self._check)
-                    await self.close()
-            finally:
-                await letters.close()
 
-    def blocked(self) -> list[BlockedKey]:
-        """The messages that have failed in `run`, and for which their keys wait."""
-        return [] if self._run is None else list(self._run.blocked())
+    def _join_run(self, run: Run) -> None:
+        self._readable.listener = functools.partial(run.changed, self.join(run))
 
-    def stats(self) -> WorkStats | None:
-        """Tells what `run` does now, and has done so far; None if it does not run."""
-        return None if self._run is None else self._run.stats(self._maps_refused)
+    def _part_failed(self, part: RunPart, error: Exception) -> None:
+        raise error
 
     def _taken(self) -> Batch | None:
         self._must_not_run()
@@ -169,9 +115,14 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
 
     async def _close(self) -> None:
         """Cancels what runs, and leaves, as every ordered consumer does."""
-        if self._run is not None:
-            await self._run.cancel()
-        await super()._close()
+        part = self.part
+        if part is not None:
+            await part.cancel()
+        try:
+            await super()._close()
+        finally:
+            if part is not None:
+                await part.letters.close()
 
     async def flush(self, timeout_s: float = 10.0) -> None:
         """Returns once all acknowledgements are committed.
@@ -250,6 +201,8 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
         done = read(told.map, assignment.group_id, partition, told.offset, end)
         if done is None:
             self._maps_refused += 1
+            if self.part is not None:
+                self.part.counts.maps_refused += 1
             self._logger.warning(
                 "consumer.map_refused",
                 kafka_topic=partition[0],
@@ -265,7 +218,7 @@ class StreamConsumer(RunsHandlers[Message], OrderedConsumer):
     def _position_of(self, holding: Holding, end: int) -> Position:
         """Returns the position to commit now. A map belongs to the watermark of that moment."""
         assignment = self._core.assignment
-        gaps = None if self._run is None else holding.work_apart()
+        gaps = None if self.part is None else holding.work_apart()
         if gaps is None or assignment is None:
             return Position(end)
         gaps.saving, gaps.bytes_max = gaps.version, self._map_bytes_max

@@ -4,9 +4,10 @@ A lane holds the messages of one key, and only its first ones may run, in one ca
 Lanes outlive buckets: a bucket that is taken away and comes back finds what still runs, and its key
 waits for that.
 
-A free slot goes to the buckets in turn, and within a bucket to the lane whose first message has the
-lowest offset. So a long backlog of one bucket does not starve the others, and what could hold a
-position back is worked on first.
+A free slot goes to the topics in turn, within a topic to the buckets in turn, and within a bucket
+to the lane whose first message has the lowest offset. So a long backlog does not starve the others,
+and what could hold a position back is worked on first. A bucket whose first message may not start
+has no turns until something of it has changed: no slot costs a look at all buckets.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import deque
-from collections.abc import Callable, Container, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+from anabranch.client._stream.turns import Turns
 
 _MessageT = TypeVar("_MessageT")
 
@@ -58,15 +61,29 @@ Heads = list[tuple[int, int, KeyLane[_MessageT]]]  # by offset
 
 
 class Queued:
-    """Messages of a bucket that do not run. `ready`: lanes by the offset of their first."""
+    """Messages of a bucket that do not run. `ready`: lanes by the offset of their first.
 
-    __slots__ = ("bytes", "items", "messages", "ready")
+    `group` has turns with the others. `goes_on_at`: messages and bytes at which the bucket, which
+    has stopped being read, is read again; None while it is read.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("bytes", "goes_on_at", "group", "items", "messages", "ready")
+
+    def __init__(self, group: Hashable) -> None:
+        self.group = group
         self.items: dict[Item[Any], None] = {}
         self.ready: list[tuple[int, int, KeyLane[Any]]] = []
         self.messages = 0
         self.bytes = 0
+        self.goes_on_at: tuple[int, int] | None = None
+
+    @property
+    def has_eased(self) -> bool:
+        """Tells whether it has stopped being read, and is to be read again."""
+        at = self.goes_on_at
+        if at is None:
+            return False
+        return self.messages <= 1 or (self.messages <= at[0] and self.bytes <= at[1])
 
 
 class Lanes(Generic[_MessageT]):
@@ -75,10 +92,12 @@ class Lanes(Generic[_MessageT]):
     def __init__(self, may_start: Callable[[Item[_MessageT]], bool]) -> None:
         self.queued: dict[int, Queued] = {}  # by the number of the fetch
         self.messages = self.bytes = 0  # of all that is queued
+        self.buckets = 0  # of which something is queued
         self.running = 0  # calls of handlers
+        self.eased: dict[int, None] = {}  # fetches that have stopped, and are to go on
         self._may_start = may_start
         self._lanes: dict[Hashable, KeyLane[_MessageT]] = {}
-        self._turns: deque[int] = deque()  # fetches with ready lanes
+        self._turns: Turns[int] = Turns()  # fetches with ready lanes
         self._waiting: list[tuple[float, int, KeyLane[_MessageT]]] = []
         self._count = 0  # breaks ties, first come first served
 
@@ -108,25 +127,35 @@ class Lanes(Generic[_MessageT]):
         if len(lane.items) == 1 and not lane.running:
             self._make_ready(lane)
 
-    def take(self, barred: Container[int] = ()) -> Item[_MessageT] | None:
+    @property
+    def is_any_ready(self) -> bool:
+        """Tells whether a message may perhaps start."""
+        return bool(self._turns)
+
+    def take(self) -> Item[_MessageT] | None:
         """Returns the next message to start, None if none may. It counts as running then, in a call
-        of its own. `barred`: fetches that have no turn now.
+        of its own.
         """
-        for _ in range(len(self._turns)):
-            number = self._turns[0]
-            self._turns.rotate(-1)
-            if number in barred:
-                continue
+        while self._turns:
+            number = self._turns.take()
             queued = self.queued[number]
             lane = queued.ready[0][2]
             if not self._may_start(lane.items[0]):
-                continue  # nor may what lies behind it
+                self._turns.discard(queued.group, number)  # nor may what lies behind it
+                continue
             heapq.heappop(queued.ready)
             if not queued.ready:
-                self._turns.remove(number)
+                self._turns.discard(queued.group, number)
             self.running += 1
             return self._taken(lane)
         return None
+
+    def look_again(self, numbers: Collection[int] | None = None) -> None:
+        """Notes that what may start of these fetches may have changed. None: of all."""
+        for number in self.queued if numbers is None else numbers:
+            queued = self.queued.get(number)
+            if queued is not None and queued.ready:
+                self._turns.add(queued.group, number)
 
     def join(
         self, call: list[Item[_MessageT]], heads: Heads[_MessageT], *, others: bool
@@ -148,8 +177,8 @@ class Lanes(Generic[_MessageT]):
         if first.is_over or len(call) >= first.batch_max or not self._may_start(first):
             return None
         heapq.heappop(source)
-        if source is ready and not ready:
-            self._turns.remove(number)
+        if queued is not None and not queued.ready:
+            self._turns.discard(queued.group, number)
         item = self._taken(lane)
         self._note_head(heads, lane, number)
         return item
@@ -204,19 +233,57 @@ class Lanes(Generic[_MessageT]):
             heapq.heappop(self._waiting)  # it was dropped
         return self._waiting[0][0] if self._waiting else None
 
+    def open(self, number: int, group: Hashable) -> None:
+        """Has the messages of a fetch take turns in that group."""
+        if number not in self.queued:
+            self.queued[number] = Queued(group)
+
+    def renumber(self, former: int, number: int) -> None:
+        """Notes that a bucket is read by another fetch, which goes on where the former one was."""
+        queued = self.queued.pop(former, None)
+        if queued is None:
+            return
+        self._turns.discard(queued.group, former)
+        self.queued[number] = queued
+        self.eased.pop(former, None)
+        for item in queued.items:
+            item.number = number
+        self.look_again((number,))
+
     def drop(self, number: int) -> None:
         """Forgets what of a fetch does not run. The rest goes on, and its key waits for it."""
         queued = self.queued.pop(number, None)
-        if queued is None:
-            return
-        self.messages -= queued.messages
-        self.bytes -= queued.bytes
-        if queued.ready:
-            self._turns.remove(number)
-        lanes = {item.lane for item in queued.items}
-        for item in queued.items:
+        if queued is not None:
+            self.eased.pop(number, None)
+            self._turns.discard(queued.group, number)
+            self._discard(queued, list(queued.items))
+
+    def cut(self, number: int, messages: int, size: int) -> int | None:
+        """Forgets the last messages of a fetch that it has beyond these bounds, but the first, and
+        but one that has failed, with those before it. Returns the offset to read from again, None
+        if there are none.
+        """
+        queued = self.queued[number]
+        items = sorted(queued.items, key=lambda each: each.offset)
+        left, last = queued.bytes, len(items)
+        while last > 1 and (last > messages or left > size) and items[last - 1].error is None:
+            last -= 1
+            left -= items[last].size
+        gone = items[last:]
+        if not gone:
+            return None
+        self._turns.discard(queued.group, number)
+        self._discard(queued, gone)
+        self.look_again((number,))
+        return gone[0].start
+
+    def _discard(self, queued: Queued, items: list[Item[_MessageT]]) -> None:
+        for item in items:
             item.is_dropped = True
-        for lane in lanes:
+            self._forget_in(queued, item)
+        queued.ready = [each for each in queued.ready if not each[2].items[0].is_dropped]
+        heapq.heapify(queued.ready)
+        for lane in dict.fromkeys(item.lane for item in items):
             was_first = lane.items[0]
             lane.items = deque(each for each in lane.items if not each.is_dropped)
             if was_first.is_dropped:
@@ -226,7 +293,8 @@ class Lanes(Generic[_MessageT]):
     def _note(self, item: Item[_MessageT]) -> None:
         queued = self.queued.get(item.number)
         if queued is None:
-            queued = self.queued[item.number] = Queued()
+            queued = self.queued[item.number] = Queued(None)
+        self.buckets += not queued.messages
         queued.items[item] = None
         queued.messages += 1
         queued.bytes += item.size
@@ -235,8 +303,14 @@ class Lanes(Generic[_MessageT]):
 
     def _forget(self, item: Item[_MessageT]) -> None:
         queued = self.queued[item.number]
+        self._forget_in(queued, item)
+        if queued.has_eased:
+            self.eased[item.number] = None
+
+    def _forget_in(self, queued: Queued, item: Item[_MessageT]) -> None:
         del queued.items[item]
         queued.messages -= 1
+        self.buckets -= not queued.messages
         queued.bytes -= item.size
         self.messages -= 1
         self.bytes -= item.size
@@ -255,7 +329,6 @@ class Lanes(Generic[_MessageT]):
     def _make_ready(self, lane: KeyLane[_MessageT]) -> None:
         first = lane.items[0]
         queued = self.queued[first.number]
-        if not queued.ready:
-            self._turns.append(first.number)
         self._count += 1
         heapq.heappush(queued.ready, (first.offset, self._count, lane))
+        self._turns.add(queued.group, first.number)

@@ -8,19 +8,22 @@ with it (`_consumer.gaps`), and a message starts only if the map of them fits.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.dead_letters import said
 from anabranch.client._consumer.gaps import Gaps
 from anabranch.client._consumer.holding import Holding, Phase
+from anabranch.client._consumer.running import LEFT_S
 from anabranch.client._errors import HandlerError
+from anabranch.client._stream.intake import HeldBack, Intake, TopicWork
 from anabranch.client._stream.lanes import Item, Lanes
-from anabranch.client._stream.retry import Again, ProcessEndedError, Reject, Retry
-from anabranch.client._stream.settings import CANCEL_S, BatchSettings
+from anabranch.client._stream.retry import Again, ProcessEndedError, Reject
+from anabranch.client._stream.settings import CANCEL_S, BatchSettings, RunSettings
 from anabranch.client._stream.stats import BucketWork, Counts, WorkStats
+from anabranch.client._stream.suspects import Owned, Suspects
 from anabranch.client._stream.width import Width
 
 _LETTER_AGAIN_S: Final = 1.0
@@ -39,97 +42,117 @@ class Started(NamedTuple, Generic[MessageT]):
 
     items: list[Item[MessageT]]
     holding: Holding
+    part: TopicWork
 
 
 class Schedule(Generic[MessageT]):
-    """The messages of a consumer that run or wait. `width`: handlers that may run at once.
+    """The messages of a run that run or wait, of one topic or many. `width`: handlers that may run
+    at once.
 
     Times are seconds of one clock. `failure` is what ends the run, None while nothing does.
     """
 
-    def __init__(
-        self,
-        core: ConsumerCore,
-        retry: Retry,
-        width: int,
-        topic: str,
-        batches: BatchSettings | None = None,
-    ) -> None:
+    def __init__(self, settings: RunSettings, batches: BatchSettings | None = None) -> None:
         self.lanes: Lanes[MessageT] = Lanes(self._may_start)
-        self.width = Width(width)
+        self.intake = Intake(self.lanes, settings.queued_max, settings.queued_bytes_max)
+        self.width = Width(settings.concurrency)
         self.failure: BaseException | None = None
-        self.is_draining = False
         self.counts = Counts()
-        self.untold: set[Holding] = set()  # buckets of which something waits for a commit
-        self._quiet_for: int | None = None  # the fetch for which others wait, to run nothing else
-        self._named_by: Holding | None = None  # a bucket whose commit may name what has ended
-        self._alone: Item[MessageT] | None = None  # the message beside which nothing runs
-        self._gathering: set[int] = set()  # fetches for which a call waits that takes all keys
-        self._core = core
-        self._retry = retry
-        self._topic = topic
+        self.suspects = Suspects(self.lanes)
+        self._gathering: set[Holding] = set()  # for which a call waits that takes all keys
+        self._retry = settings.retry
         self._batches = batches
-        self._late: set[Item[MessageT]] = set()  # messages that could not be put aside so far
-        self._resumed: set[int] = set()  # fetches; what was on its way at a pause is read twice
         self._letters: deque[bool] = deque(maxlen=_LETTERS_LOOK)
+        self._stops_by: float | None = None  # then what runs is cancelled
         self._now = 0.0
+
+    # Its end.
+
+    @property
+    def is_draining(self) -> bool:
+        """Tells whether nothing more is to start."""
+        return self._stops_by is not None
+
+    def stop(self, by: float) -> None:
+        """Starts nothing more. What runs has until then, and is cancelled."""
+        self._stops_by = by if self._stops_by is None else min(by, self._stops_by)
+
+    def fail(self, error: BaseException, now: float) -> None:
+        """Notes what ends the run."""
+        self.failure = self.failure or error
+        self.stop(now)
+
+    def must_end(self, now: float) -> bool:
+        """Tells whether all that runs is to be cancelled."""
+        return self._stops_by is not None and now >= self._stops_by
+
+    def has_ended(self, now: float) -> bool:
+        """Tells whether the run is over: nothing runs, but what is left behind since it does not
+        end when it is cancelled.
+        """
+        if self._stops_by is None:
+            return False
+        return not self.lanes.running or now >= self._stops_by + LEFT_S
+
+    def wake_at(self) -> float:
+        """Returns the time at which an attempt is due, or the end; infinite for none."""
+        at = self.lanes.wake_at()
+        ends = () if self._stops_by is None else (self._stops_by, self._stops_by + LEFT_S)
+        return min((each for each in (at, *ends) if each is not None), default=math.inf)
+
+    # Numbers.
 
     @property
     def letters_waiting(self) -> int:
         """The number of messages that could not be put aside so far."""
-        return len(self._late)
+        return sum(len(part.late) for part in self.intake.parts)
 
-    def stats(self, now: float, *, maps_refused: int) -> WorkStats:
+    def stats(self, now: float) -> WorkStats:
         """Returns what runs and waits now, and the counts."""
-        waiting = list(self.lanes.blocked())
+        oldest: dict[int, float] = {}  # since when a bucket's oldest failed message waits
+        waiting = 0
+        for item in self.lanes.blocked():
+            waiting += 1
+            if item.failed_at:
+                oldest[item.number] = min(item.failed_at, oldest.get(item.number, now))
         counts = self.counts
         return WorkStats(
             running=self.lanes.running,
             queued=self.lanes.messages,
             queued_bytes=self.lanes.bytes,
             keys=len(self.lanes),
-            waiting=len(waiting),
+            waiting=waiting,
             deepest_key=self.lanes.deepest,
             width=self.width.now,
             letters_waiting=self.letters_waiting,
             is_draining=self.is_draining,
             buckets=[
-                self._bucket(number, holding, waiting, now)
-                for number, holding in self._core.fetches.items()
+                self._bucket(part.topic, number, holding, now - oldest.get(number, now))
+                for part in self.intake.parts
+                for number, holding in part.core.fetches.items()
             ],
-            maps_refused=maps_refused,
             **{name: getattr(counts, name) for name in Counts.__slots__},
         )
 
-    def _bucket(
-        self, number: int, holding: Holding, waiting: Iterable[Item[MessageT]], now: float
-    ) -> BucketWork:
+    def _bucket(self, topic: str, number: int, holding: Holding, oldest_s: float) -> BucketWork:
         gaps, queued = holding.gaps, self.lanes.queued.get(number)
-        since = [each.failed_at for each in waiting if each.number == number and each.failed_at]
         return BucketWork(
+            topic,
             *holding.place,
             running=0 if gaps is None else len(gaps.running),
             queued=0 if queued is None else queued.messages,
             queued_bytes=0 if queued is None else queued.bytes,
             gap_offsets=0 if gaps is None else gaps.span_end - gaps.watermark,
             gap_runs=0 if gaps is None else len(list(gaps.runs)),
-            oldest_s=now - min(since, default=now),
+            oldest_s=oldest_s,
         )
 
     # Reading.
 
-    def served(self, number: int) -> tuple[Holding, Gaps] | None:
-        """Returns the bucket of a fetch, None if it was taken away."""
-        holding = self._core.fetches.get(number)
-        gaps = None if holding is None else holding.work_apart()
-        return None if holding is None or gaps is None else (holding, gaps)
-
-    def taken(self, number: int, holding: Holding, gaps: Gaps, offset: int) -> int | None:
-        """Notes that a fetch has read a message. Returns where its part of the bucket begins; None
-        if there is nothing to do with it.
+    def taken(self, holding: Holding, gaps: Gaps, offset: int) -> int | None:
+        """Notes that a message was read. Returns where its part of the bucket begins; None if there
+        is nothing to do with it.
         """
-        if offset < gaps.read_end and number in self._resumed:
-            return None
         start = gaps.take(offset)
         if not gaps.is_known(offset):
             return start
@@ -137,64 +160,57 @@ class Schedule(Generic[MessageT]):
         self.counts.known += 1
         return None
 
-    def resumed(self, number: int) -> int | None:
-        """Notes that a fetch goes on after a pause. Returns the offset to read from, None if its
-        bucket was taken away.
-        """
-        served = self.served(number)
-        if served is None:
-            return None
-        self._resumed.add(number)
-        return served[1].read_end
+    def sheds(self) -> Iterator[HeldBack]:
+        """Makes room, if slots are free and all that is queued has to wait."""
+        if self.lanes.running < self.width.now and self.suspects.are_none:
+            yield from self.intake.sheds()
 
-    def tend(self, now: float) -> list[int]:
-        """Forgets buckets that were taken away, and wakes attempts whose time has come. Returns
-        the numbers of fetches that are over.
-        """
+    def tend(self, part: TopicWork, now: float) -> None:
+        """Notes that a topic's consumer has changed."""
         self._now = now
-        fetches = self._core.fetches
-        over = [each for each in self.lanes.queued if each not in fetches]
-        for number in over:
-            self.lanes.drop(number)
-            self._resumed.discard(number)
-        if over:
-            self._late = {item for item in self._late if not item.is_dropped}
-        self.lanes.wake(now)
-        return over
+        self.intake.tend(part)
 
-    def must_cancel(self, holding: Holding, now: float) -> bool:
+    def wake(self, now: float) -> None:
+        """Wakes attempts whose time has come."""
+        self._now = now
+        self.lanes.wake(now)
+
+    def must_cancel(self, part: TopicWork, holding: Holding, now: float) -> bool:
         """Tells whether what runs of a bucket has to end now."""
+        if self.must_end(now):
+            return True
         settles = holding.phase is Phase.SETTLING
         is_late = settles and now >= holding.settle_by - CANCEL_S
-        return is_late or not self._core.is_held(holding, now)
+        return is_late or not part.core.is_held(holding, now)
 
     # Starting.
 
     def next(self, now: float) -> Started[MessageT] | None:
         """Returns what to work on now, which counts as begun; None if there is nothing."""
-        if self.is_draining or self.failure is not None or self.lanes.running >= self.width.now:
-            return None
-        if self._alone is not None or self._names_somebody(now):
+        if self.is_draining or self.lanes.running >= self.width.now:
             return None
         self._now = now
-        item = self.lanes.take(self._gathering)
+        if not self.suspects.let_begin(now):
+            return None
+        item = self.lanes.take()
         if item is None:
             return None
-        holding = self._core.fetches[item.number]
+        part = self.intake.part_of(self.lanes.queued[item.number])
+        holding = part.core.fetches[item.number]
         holding.work_begins(item.offset)
-        started = Started([item], holding)
-        if holding.gaps is not None and not holding.gaps.is_free:
-            self._alone = item
-        elif self._batches is not None:
+        started = Started([item], holding, part)
+        if holding.gaps is not None:
+            self.suspects.begin(item, holding.gaps)
+        if self._batches is not None and not self.suspects.is_alone:
             self.join(started, now)
             if self._batches.of == "bucket" and self.wait_s(started):
-                self._gathering.add(item.number)
+                self._gathering.add(holding)
         return started
 
     def wait_s(self, started: Started[MessageT]) -> float:
         """Returns the seconds for which what begins is to wait for more messages, before `join`."""
         batches, first = self._batches, started.items[0]
-        if batches is None or first.is_over or self.is_draining or self._alone is not None:
+        if batches is None or first.is_over or self.is_draining or self.suspects.is_alone:
             return 0.0
         is_full = len(started.items) >= min(batches.batch_max, first.batch_max)
         return 0.0 if is_full else batches.wait_s
@@ -202,10 +218,14 @@ class Schedule(Generic[MessageT]):
     def join(self, started: Started[MessageT], now: float) -> None:
         """Adds to what begins the messages that are there and may go with it."""
         self._now = now
-        batches, items = self._batches, started.items
-        self._gathering.discard(items[0].number)
-        if batches is None or items[0].is_over or self.is_draining or self._alone is not None:
+        batches, items, fetch = self._batches, started.items, started.holding.fetch
+        self._gathering.discard(started.holding)
+        if batches is None or fetch is None or items[0].is_over:
             return
+        self.lanes.look_again((fetch.number,))
+        if self.is_draining or self.suspects.is_alone:
+            return
+        items[0].number = fetch.number  # its bucket may have stopped being read meanwhile
         heads, others = self.lanes.heads(items), batches.of == "bucket"
         most = min(batches.batch_max, *(each.batch_max for each in items))
         while len(items) < most and (item := self.lanes.join(items, heads, others=others)):
@@ -214,48 +234,14 @@ class Schedule(Generic[MessageT]):
             most = min(most, item.batch_max)
 
     def _may_start(self, item: Item[MessageT]) -> bool:
-        holding = self._core.may_deliver(item.number, self._now)
+        part = self.intake.part_of(self.lanes.queued[item.number])
+        holding = part.core.may_deliver(item.number, self._now)
         gaps = None if holding is None else holding.gaps
         if holding is None or gaps is None or not gaps.admits(item.start, item.offset):
             return False
-        if gaps.is_free and self._quiet_for is None:
-            return True
-        if gaps.lives.is_careful:
-            if self._quiet_for != item.number and self._is_quiet():
-                return False
-            self._quiet_for = item.number
-            if self.lanes.running:
-                return False
-        elif self._is_quiet():
+        if holding in self._gathering:
             return False
-        is_told = gaps.is_told(item.offset)
-        if not is_told:
-            self.untold.add(holding)
-        return is_told
-
-    def _names_somebody(self, now: float) -> bool:
-        """Tells whether a commit still names a message that has ended: nothing may begin, since its
-        end of the process would be taken for that one's.
-        """
-        bucket = self._named_by
-        if bucket is None:
-            return False
-        if bucket.gaps is not None and bucket.gaps.waits and self._core.is_held(bucket, now):
-            self.untold.add(bucket)
-            return True
-        self._named_by = None
-        return False
-
-    def _is_quiet(self) -> bool:
-        """Tells whether others wait for a bucket whose owner is careful (`lives`)."""
-        if self._quiet_for is None:
-            return False
-        found, queued = self.served(self._quiet_for), self.lanes.queued.get(self._quiet_for)
-        is_careful = found is not None and found[1].lives.is_careful
-        if is_careful and queued is not None and queued.ready:
-            return True
-        self._quiet_for = None
-        return False
+        return self.suspects.admit(part, holding, gaps, item.offset)
 
     def killer(self, started: Started[MessageT]) -> BaseException | None:
         """Returns the error of a message with which a process has ended, which counts as its last
@@ -305,7 +291,7 @@ class Schedule(Generic[MessageT]):
         return dict.fromkeys(items, _ComesAgain(self._retry.delay_s.first))
 
     def goes_aside(
-        self, item: Item[MessageT], holding: Holding, error: BaseException, now: float
+        self, item: Item[MessageT], started: Started[MessageT], error: BaseException, now: float
     ) -> bool:
         """Tells whether a message that failed so is to be put aside: then no handler gets it again.
 
@@ -313,7 +299,8 @@ class Schedule(Generic[MessageT]):
         """
         if self._retry.then != "dead_letter" or not self._is_last(item, error):
             return False
-        if not self._core.is_held(holding, now):
+        holding = started.holding
+        if started.part.is_over or not started.part.core.is_held(holding, now):
             return False  # the next owner works on it
         self._note_failure(item, error, now)
         self._letters.append(True)
@@ -321,7 +308,7 @@ class Schedule(Generic[MessageT]):
         if letters > self._retry.letters_max:
             self._fail(
                 item,
-                holding,
+                started,
                 f"{letters} of the last {len(self._letters)} messages were to be put aside, more "
                 "than letters_max, so that the handler is at fault rather; the last one was",
             )
@@ -350,28 +337,23 @@ class Schedule(Generic[MessageT]):
         for item in reversed(started.items):  # so that a key's are put back in order
             error = outcomes.get(item)
             if error is None:
-                self._done(item, started.holding)
-            elif self._is_kept(item, started.holding):
+                self._done(item, started)
+            elif self._is_kept(item, started):
                 if is_cancelled and isinstance(error, asyncio.CancelledError):
                     self.lanes.again(item, now)
-                elif self._waits_for_good(item, started.holding, error):
+                elif self._waits_for_good(item, started, error):
                     blocked.append((item, error))
-        if self._alone is started.items[0]:
-            self._alone = self._quiet_for = None
-            self._named_by = started.holding
-            gaps, queued = started.holding.gaps, self.lanes.queued.get(started.items[0].number)
-            if gaps is not None:
-                is_all = queued is None or not queued.ready
-                if gaps.lives.is_careful and not is_cancelled:
-                    gaps.lives.passed(self.width.most, is_all=is_all)
-                gaps.name_nobody()
+        bucket = Owned(started.part, started.holding)
+        if bucket.holding.fetch is not None:
+            self.lanes.look_again((bucket.holding.fetch.number,))
+        self.suspects.end(started.items[0], bucket, self.width.most, is_cancelled=is_cancelled)
         return blocked
 
-    def _done(self, item: Item[MessageT], holding: Holding) -> None:
-        self._core.finish(holding, item.start, item.offset, self._now)
+    def _done(self, item: Item[MessageT], started: Started[MessageT]) -> None:
+        started.part.core.finish(started.holding, item.start, item.offset, self._now)
         self.lanes.done(item)
         if item.is_over:
-            self._late.discard(item)
+            started.part.late.discard(item)
             self.counts.put_aside += 1
             return
         self.counts.done += 1
@@ -379,25 +361,29 @@ class Schedule(Generic[MessageT]):
         if self._retry.then == "dead_letter":
             self._letters.append(False)
 
-    def _is_kept(self, item: Item[MessageT], holding: Holding) -> bool:
+    def _is_kept(self, item: Item[MessageT], started: Started[MessageT]) -> bool:
         """Tells whether a message that is not done waits here. Else it is read again, here or by
         whoever has the bucket then.
         """
-        self._core.give_up_work(holding, item.offset, self._now)
+        part, holding = started.part, started.holding
+        part.core.give_up_work(holding, item.offset, self._now)
         fetch, gaps = holding.fetch, holding.gaps
-        is_over = self.is_draining or self.failure is not None
+        is_over = self.is_draining or part.is_over
         if is_over or fetch is None or gaps is None or item.offset >= gaps.read_end:
-            self._late.discard(item)
+            part.late.discard(item)
             self.lanes.done(item)
             return False
         item.number = fetch.number  # the bucket may have gone, and come back
+        self.intake.open(part, fetch.number)
         return True
 
-    def _waits_for_good(self, item: Item[MessageT], holding: Holding, error: BaseException) -> bool:
+    def _waits_for_good(
+        self, item: Item[MessageT], started: Started[MessageT], error: BaseException
+    ) -> bool:
         """Plans the next attempt. Returns True if it was the last one that counts."""
         delays = self._retry.delay_s
         if item.is_over:
-            self._late.add(item)
+            started.part.late.add(item)
             self.lanes.again(item, self._now + _LETTER_AGAIN_S)
             return True
         if isinstance(error, Again):
@@ -409,7 +395,7 @@ class Schedule(Generic[MessageT]):
         self._note_failure(item, error, self._now)
         if is_last and self._retry.then == "stop":
             self.lanes.done(item)
-            self._fail(item, holding, f"the handler failed {item.failures} times with")
+            self._fail(item, started, f"the handler failed {item.failures} times with")
             return False
         self.lanes.again(
             item, self._now + (delays.most if is_last else delays.delay_s(item.failures))
@@ -429,10 +415,11 @@ class Schedule(Generic[MessageT]):
         self.counts.timed_out += isinstance(error, TimeoutError)
         self.width.failed(item.lane.key, now)
 
-    def _fail(self, item: Item[MessageT], holding: Holding, why: str) -> None:
-        if self.failure is None:
-            last = "" if item.error is None else said(item.error)
-            self.failure = HandlerError(
-                f"{why} {holding.place} @{item.offset} of {self._topic}, the last time with {last}"
-            )
-            self.failure.__cause__ = item.error
+    def _fail(self, item: Item[MessageT], started: Started[MessageT], why: str) -> None:
+        last = "" if item.error is None else said(item.error)
+        error = HandlerError(
+            f"{why} {started.holding.place} @{item.offset} of {started.part.topic}, the last "
+            f"time with {last}"
+        )
+        error.__cause__ = item.error
+        self.fail(error, self._now)

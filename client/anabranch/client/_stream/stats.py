@@ -16,6 +16,7 @@ class BucketWork(msgspec.Struct, frozen=True):
     waits, 0 for none.
     """
 
+    topic: str
     segment_id: int
     bucket: int
     running: int
@@ -71,6 +72,7 @@ class Counts:
         "handler_s",
         "known",
         "left_behind",
+        "maps_refused",
         "put_aside",
         "timed_out",
     )
@@ -78,6 +80,7 @@ class Counts:
     def __init__(self) -> None:
         self.attempts = self.done = self.failed = self.put_aside = self.again = 0
         self.timed_out = self.cancelled = self.left_behind = self.known = 0
+        self.maps_refused = 0
         self.handler_s = 0.0
         self.handler_counts = [0] * (len(HANDLER_BOUNDS_S) + 1)
 

@@ -32,12 +32,29 @@ class Model:
         self.read[bucket] += 1
         if place not in self.done | self.running():
             key, number = self.key_of[place], self.number_of[bucket]
+            self.lanes.open(number, bucket % 2)
             self.lanes.add(key, number, None, place[1], place[1], 1)
 
     def drop(self, bucket: int) -> None:
         self.lanes.drop(self.number_of[bucket])
         self.number_of[bucket], self.read[bucket] = self._next_number, 0
         self._next_number += 1
+
+    def read_by_another_fetch(self, bucket: int, messages: int) -> None:
+        """The bucket goes on behind what it still has: its last messages are read again."""
+        former, self.number_of[bucket] = self.number_of[bucket], self._next_number
+        self._next_number += 1
+        if former in self.lanes.queued:
+            failed = {each for each in self.lanes.queued[former].items if each.error is not None}
+            start = self.lanes.cut(former, messages, 100)
+            assert failed <= self.lanes.queued[former].items.keys()
+            if start is not None:
+                self.read[bucket] = start
+            self.lanes.renumber(former, self.number_of[bucket])
+
+    def bar(self, barred: set[int]) -> None:
+        self.barred = barred
+        self.lanes.look_again()
 
     def begin(self, most: int, *, others: bool) -> bool:
         """Begins a call, and judges what it has."""
@@ -78,6 +95,8 @@ class Model:
                 self.lanes.done(item)  # or it is read again
             else:
                 item.number = self.number_of[where]
+                item.error = self._rng.choice((None, ValueError()))
+                self.lanes.open(item.number, where % 2)
                 self.lanes.again(item, now + self._rng.randrange(5))
 
 
@@ -85,7 +104,9 @@ class Model:
 def test_a_key_is_in_one_call_at_a_time_in_order_and_nothing_is_forgotten(
     seed: int, buckets: int, keys: int
 ) -> None:
-    """Buckets are dropped and read again, attempts fail, and some may not start for now."""
+    """Buckets are dropped and read again, whole or in part. Attempts fail, and some may not start
+    for now.
+    """
     rng = random.Random(seed)
     model = Model(rng, buckets, keys)
     now = 0.0
@@ -96,8 +117,10 @@ def test_a_key_is_in_one_call_at_a_time_in_order_and_nothing_is_forgotten(
             model.read_one(bucket)
         elif what < 0.35:
             model.drop(bucket)
+        elif what < 0.4:
+            model.read_by_another_fetch(bucket, rng.randrange(4))
         elif what < 0.7:
-            model.barred = {rng.randrange(12)} if rng.random() < 0.2 else set()
+            model.bar({rng.randrange(12)} if rng.random() < 0.2 else set())
             model.begin(rng.choice((1, 1, 2, 5)), others=rng.random() < 0.5)
         elif model.calls:
             model.end(0.4, now)
@@ -105,7 +128,7 @@ def test_a_key_is_in_one_call_at_a_time_in_order_and_nothing_is_forgotten(
         assert model.lanes.running == len(model.calls)
         queued = model.lanes.queued.values()
         assert model.lanes.messages == sum(each.messages for each in queued)
-    model.barred = set()
+    model.bar(set())
     while model.calls:
         model.end(0.0, now)
     model.lanes.wake(now + 10.0)

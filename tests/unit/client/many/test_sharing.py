@@ -137,7 +137,7 @@ async def leaving() -> AsyncIterator[_Scene]:
         followed.listed([TOPIC])
         topic = followed.topics[TOPIC]
         await until(lambda: topic.is_giving)
-        one._readable._listener = lambda: followed.readable(TOPIC)
+        one._readable.listener = lambda: followed.readable(TOPIC)
         plane.read(range(3))
         one._changed()
         batch = await many.receive_many(timeout_s=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -23,11 +24,11 @@ async def test_a_message_without_a_key_waits_for_itself_though_its_bucket_has_co
     """Its former handler takes no notice of its cancellation."""
     async with consuming(100) as (consumer, _):
         run = asyncio.create_task(consumer.run(Handling()))
-        await until(lambda: consumer._run is not None)
+        await until(lambda: consumer.part is not None)
         (source,) = consumer._reading._sources.values()
         again = Source(source.topic, source.number + 1, source.holding, consumer._settings)
         raw = Message(topic="k", partition=0, offset=3, value=b"")
-        key_of = there(consumer._run)._key_of
+        key_of = functools.partial(there(consumer._run)._key_of, there(consumer.part))
         assert key_of(raw, source, 3) == key_of(raw, again, 3) != key_of(raw, again, 4)
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
