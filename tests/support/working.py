@@ -1,6 +1,7 @@
 """Handlers that write down when they begin and end, and a judge who knows nothing of the code.
 
-As a program it is one consumer, whose history is a file that outlives it. Wider ones never fail:
+As a program it is one consumer, whose history is a file that outlives it. Wider ones never fail. A
+pattern of names in place of a topic is for one consumer over many:
 
     python -m support.working SERVICE_URL TOPIC FILE [NAME CONCURRENCY]
 """
@@ -46,19 +47,31 @@ class Entry(NamedTuple):
 
 
 class Worker:
-    """A handler that takes a while, and fails now and then; `write` takes the history."""
+    """A handler that takes a while, and fails now and then. `write` takes the history, in which
+    keys have their topic before them if there are several.
+    """
 
     def __init__(
-        self, who: str, write: Callable[[Entry], None], fails: float, longest_s: float
+        self,
+        who: str,
+        write: Callable[[Entry], None],
+        fails: float,
+        longest_s: float,
+        *,
+        has_topics: bool = False,
     ) -> None:
         self._who = who
         self._write = write
         self._fails = fails
         self._longest_s = longest_s
+        self._has_topics = has_topics
         self._rng = random.Random(who)
 
     async def __call__(self, message: sdk.Message, work: sdk.Work) -> None:
-        told = (self._who, message.key.decode(), int(message.value), work.id, work.fence)
+        key = message.key.decode()
+        if self._has_topics:
+            key = keyed(message.topic, key)
+        told = (self._who, key, int(message.value), work.id, work.fence)
         self._write(Entry("begin", *told))
         try:
             await asyncio.sleep(self._rng.random() * self._longest_s)
@@ -68,6 +81,11 @@ class Worker:
             self._write(Entry("failed", *told))
             raise
         self._write(Entry("done", *told))
+
+
+def keyed(topic: str, key: str) -> str:
+    """A key in a history of many topics."""
+    return f"{topic}:{key}"
 
 
 def wrong(history: Iterable[Entry], sent: dict[str, int], repeats_max: int = 0) -> list[str]:
@@ -112,9 +130,15 @@ async def main(url: str, topic: str, file: str, name: str = "", concurrency: str
             history.write(entry.line().encode())
 
         fails = 0.0 if concurrency else 0.05
-        worker = Worker(f"process-{os.getpid()}", write, fails, 0.02)
+        is_many = "*" in topic
+        worker = Worker(f"process-{os.getpid()}", write, fails, 0.02, has_topics=is_many)
         async with Client(url) as client:
-            consumer = await client.subscribe(topic, SUBSCRIPTION, name)
+            consumer: sdk.StreamConsumer | sdk.StreamTopicsConsumer
+            if is_many:
+                chosen = sdk.TopicSelection("public/default", pattern=topic)
+                consumer = await client.subscribe_topics(chosen, SUBSCRIPTION, name)
+            else:
+                consumer = await client.subscribe(topic, SUBSCRIPTION, name)
             await consumer.run(worker, concurrency=int(concurrency or 50), retry=RETRY)
 
 

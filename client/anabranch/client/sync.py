@@ -235,7 +235,7 @@ class QueueConsumer(_Stops, _TopicConsumer[queue.QueueConsumer, QueueMessage]):
     run = waits(queue.QueueConsumer.run)
 
 
-class StreamTopicsConsumer(_Consumer[many.StreamTopicsConsumer, Message]):
+class StreamTopicsConsumer(_Consumer[many.StreamTopicsConsumer, Message], _Stops):
     """A stream consumer over many topics. `Client.subscribe_topics` makes it."""
 
     @property
@@ -257,6 +257,10 @@ class StreamTopicsConsumer(_Consumer[many.StreamTopicsConsumer, Message]):
     acknowledge = calls(many.StreamTopicsConsumer.acknowledge)
     acknowledge_all = calls(many.StreamTopicsConsumer.acknowledge_all)
     flush = waits(many.StreamTopicsConsumer.flush)
+    run = waits(many.StreamTopicsConsumer.run)
+    run_batches = waits(many.StreamTopicsConsumer.run_batches)
+    blocked = calls(many.StreamTopicsConsumer.blocked)
+    stats = calls(many.StreamTopicsConsumer.stats)
 
 
 class Client(Face[client.Client]):

@@ -28,6 +28,7 @@ _NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start", "watch", "watch_topics",
 # Each line ends with what the checker is to say of it, if anything.
 _CALLS: Final = """
 from anabranch.client import Client, Checkpoint, Message, ProducerSettings, QueueMessage
+from anabranch.client import TopicSelection, Work
 from anabranch.client import sync
 from anabranch.admin import Admin, AsyncAdmin
 
@@ -47,6 +48,10 @@ with sync.Client("pulsar://n:1", kafka={"client.id": "a"}) as client:
             late: bool = message.is_revoked
     for job in client.subscribe_queue("t", "s", messages_max=5):
         own: QueueMessage = job
+    with client.subscribe_topics(TopicSelection("p/n"), "s") as topics:
+        topics.run(lambda message, work: print(message.topic, work.id), concurrency=5)
+        running: int = topics.stats().running  # union-attr
+        topics.run(5)  # arg-type
     positions = client.subscribe_checkpoint("t", "s", position_of=lambda s, b: s + b)
     positions.saved(positions.checkpoint())
 
@@ -65,6 +70,14 @@ async def main() -> None:
         async for message in stream:
             async with stream.while_held(message):
                 kept: Message = message
+        many = await client.subscribe_topics(TopicSelection("p/n"), "s")
+
+        async def work(message: Message, work: Work) -> None:
+            print(message.topic, message.value, work.attempt)
+
+        await many.run(work, concurrency=100)
+        await many.run_batches(work)  # arg-type
+        await many.run(work, width=100)  # call-arg
         queue = await client.subscribe_queue("t", "s", decrypt=bytes)
         count: int = (await queue.receive()).delivery_count
 

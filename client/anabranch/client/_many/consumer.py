@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Self
 
 import msgspec
 
-from anabranch.client._aio import Receiving, Tasks
-from anabranch.client._consumer.consumer import Membership
+from anabranch.client._aio import Tasks
+from anabranch.client._consumer.consumer import Membership, Signal
 from anabranch.client._consumer.dead_letters import Produce
 from anabranch.client._consumer.messages import (
     Batch,
@@ -38,12 +38,17 @@ from anabranch.client._many.followed import FollowedTopics
 from anabranch.client._many.resources import SharedResources
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._stream.consumer import StreamConsumer
+from anabranch.client._stream.part import RunPart
+from anabranch.client._stream.run import Run
+from anabranch.client._stream.running import RunsByKey
+from anabranch.client._stream.settings import RunSettings
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.topic_list import ListChange, TopicSelection
 from anabranch.client._topics.traffic import TrafficReporter
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core import names
+from anabranch.core.entities.subscription import dead_letter_topic
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.wire import clock
 from anabranch.wire.logging import get_logger
@@ -55,11 +60,11 @@ _MESSAGES_MAX: Final = 1_000
 _TURN: Final = 100  # the event loop has its turn after so many messages at the latest
 
 
-class StreamTopicsConsumer(Receiving[Message]):
+class StreamTopicsConsumer(RunsByKey):
     """One stream consumer over many topics, on one event loop. `Client` makes it.
 
     Each topic keeps the promises of `StreamConsumer`. A topic that fails, or cannot be subscribed
-    to, is logged and tried again. The others go on.
+    to, is logged and tried again. The others go on. The topics of a run share its handlers.
     """
 
     def __init__(
@@ -76,11 +81,6 @@ class StreamTopicsConsumer(Receiving[Message]):
         kind = type(selection)
         if not issubclass(kind, TopicSelection):
             raise InvalidInputError(f"topics must be a TopicSelection: {kind.__name__}")
-        if settings.dead_letter is not None:
-            raise InvalidInputError(
-                "a consumer of many topics has no dead letters, since it does not run a handler: "
-                "subscribe to each topic by itself"
-            )
         self.selection = selection
         self.subscription = names.subscription(subscription)
         self.consumer_name = names.consumer(consumer_name or f"consumer-{secrets.token_hex(8)}")
@@ -96,10 +96,12 @@ class StreamTopicsConsumer(Receiving[Message]):
         # The topics of the first list, which begin at `start`, with their incarnations.
         self._first: dict[str, int] = {}
         self._received = 0
+        self._has_given = False
         self._given: dict[str, None] = {}  # topics with messages that were given out
         self._unflushed: dict[str, None] = {}  # topics of which something was acknowledged
         self._tasks = Tasks(self._task_failed)
-        self._readable = asyncio.Event()
+        self._readable = Signal()
+        self._drain_s = settings.settle_s
         self._failure: BaseException | None = None
         self._is_closing = False
         self._closing: asyncio.Task[None] | None = None
@@ -111,7 +113,8 @@ class StreamTopicsConsumer(Receiving[Message]):
         self._followed = FollowedTopics(
             self._opened,
             settings.settle_s,
-            self._readable.set,
+            self._topic_changed,
+            self._topic_left,
             self._task_failed,
             self._logger,
         )
@@ -122,7 +125,7 @@ class StreamTopicsConsumer(Receiving[Message]):
         """Returns when each present topic is subscribed to, or cannot be for now, or after
         `subscribe_timeout_s`. Raises the errors of `TopicListWatch.start`.
         """
-        topics = await self._list.start(self._settings.subscribe_timeout_s)
+        topics = self._wanted(await self._list.start(self._settings.subscribe_timeout_s))
         self._list.listeners.append(self._list_changed)
         self._first = dict.fromkeys(topics, 0)
         self._followed.begin(topics)
@@ -184,6 +187,7 @@ class StreamTopicsConsumer(Receiving[Message]):
         Raises BucketLostError as `StreamConsumer.acknowledge` does.
         """
         self._home.check()
+        self._must_not_run()
         lost: list[Lost] = []
         for source, end in parts_of(received):
             consumer = self._followed.consumers.get(source.topic)
@@ -201,6 +205,7 @@ class StreamTopicsConsumer(Receiving[Message]):
         Raises BucketLostError as `StreamConsumer.acknowledge_all` does.
         """
         self._home.check()
+        self._must_not_run()
         given, self._given = self._given, {}
         lost, self._followed.lost = list(self._followed.lost), {}
         for topic in given:
@@ -244,9 +249,43 @@ class StreamTopicsConsumer(Receiving[Message]):
             self._closing = asyncio.create_task(self._close_all(), name="consumer close")
         await asyncio.shield(self._closing)
 
+    # Running.
+
+    @property
+    def _has_received(self) -> bool:
+        return self._has_given
+
+    def _may_run(self, settings: RunSettings) -> None:
+        if settings.retry.then == "dead_letter" and self._settings.dead_letter is None:
+            raise InvalidInputError(
+                f"{self._home.what} has no dead letters: subscribe with "
+                "dead_letter=DeadLetterPolicy()"
+            )
+
+    def _join_run(self, run: Run) -> None:
+        self._readable.listener = run.poke
+        for consumer in self._followed.consumers.values():
+            consumer.join(run, self._followed.settling)
+
+    def _part_failed(self, part: RunPart, error: Exception) -> None:
+        self._followed.failed(part.work.topic, error)
+
+    def _topic_changed(self, topic: str) -> None:
+        consumer = self._followed.consumers.get(topic)
+        if self._run is not None and consumer is not None and consumer.part is not None:
+            self._run.changed(consumer.part)
+        self._readable.set()
+
+    def _topic_left(self, topic: str) -> None:
+        """Has a run start nothing more of a topic. What runs of it may end while it drains."""
+        consumer = self._followed.consumers.get(topic)
+        if self._run is not None and consumer is not None and consumer.part is not None:
+            self._run.leave(consumer.part)
+
     # Taking.
 
     async def _next(self, messages_max: int, timeout_s: float | None) -> Batch:
+        self._must_not_run()
         batch = self._polled(messages_max)  # also when there is no time to wait
         try:
             async with asyncio.timeout(None if batch is not None else timeout_s):
@@ -282,6 +321,7 @@ class StreamTopicsConsumer(Receiving[Message]):
             if part is not None:
                 left -= len(part)
                 parts.append(part)
+                self._has_given = True
                 self._given[topic] = None
         return Batch.joined(parts) if parts else None
 
@@ -291,10 +331,19 @@ class StreamTopicsConsumer(Receiving[Message]):
         for name in change.removed:
             self._first.pop(name, None)  # a topic that takes its name comes later
             self._followed.unlisted(name)
-        self._followed.listed(change.added)
+        self._followed.listed(self._wanted(change.added))
         self._logger.info(
             "consumer.topics_changed", added=len(change.added), removed=len(change.removed)
         )
+
+    def _wanted(self, topics: Iterable[str]) -> list[str]:
+        """Leaves out the topics of its own dead letters, which would be put aside once more."""
+        policy = self._settings.dead_letter
+        if policy is None:
+            return list(topics)
+        own = policy.topic.removeprefix("topic://")
+        default = dead_letter_topic("", self.subscription)
+        return [each for each in topics if each != own and not each.endswith(default)]
 
     async def _opened(self, topic: str) -> StreamConsumer:
         nodes = self._parts.nodes
@@ -311,6 +360,8 @@ class StreamTopicsConsumer(Receiving[Message]):
                 self._produce,
             )
             await consumer.start()
+            if self._run is not None:
+                consumer.join(self._run, self._followed.settling)
         except BaseException:
             await watch.close()
             raise
@@ -356,6 +407,8 @@ class StreamTopicsConsumer(Receiving[Message]):
     async def _close_all(self) -> None:
         self._readable.set()
         try:
+            if self._run is not None:
+                await self._run.cancel()
             await self._list.close()
             await self._followed.close()
         finally:

@@ -68,15 +68,17 @@ class FollowedTopics:
     """The topics of one consumer, on one event loop. `open_topic` makes a consumer of a topic, and
     raises AnabranchError.
 
-    It calls `on_readable` if a topic may have messages, and `on_failure` for a failure of all.
-    `turns` has the topics whose messages may be given out.
+    It calls `on_readable` with a topic that may have messages or has lost some, `on_left` with one
+    whose messages are given out no more, and `on_failure` for a failure of all. `turns` has the
+    topics whose messages may be given out.
     """
 
     def __init__(
         self,
         open_topic: Callable[[str], Awaitable[StreamConsumer]],
         settle_s: float,
-        on_readable: Callable[[], None],
+        on_readable: Callable[[str], None],
+        on_left: Callable[[str], None],
         on_failure: Callable[[BaseException], None],
         logger: EventLog,
     ) -> None:
@@ -92,6 +94,7 @@ class FollowedTopics:
         self._open_topic = open_topic
         self._settle_s = None if math.isinf(settle_s) else settle_s
         self._on_readable = on_readable
+        self._on_left = on_left
         self._on_failure = on_failure
         self._logger = logger
         self._now: Callable[[], float] = clock.now
@@ -135,9 +138,9 @@ class FollowedTopics:
         topic = self.topics.get(name)
         if topic is not None and topic.is_giving:
             self.turns.ready(name)
-            self._on_readable()
         else:
             self.settling()
+        self._on_readable(name)
 
     def settling(self) -> None:
         """Notes an acknowledgement or a loss. A draining topic may be settled by it."""
@@ -238,6 +241,7 @@ class FollowedTopics:
 
     def _stop_giving(self, topic: Topic) -> None:
         topic.is_giving = False
+        self._on_left(topic.name)
         self.turns.leave(topic.name)
         if topic.opening is not None and not topic.is_listed:
             topic.opening.cancel()
