@@ -247,8 +247,7 @@ class ConsumerCore:
     def give_up_work(self, holding: Holding, offset: int, now: float) -> None:
         """Notes that a message is worked on no more, and is not done."""
         self._lapse_if_due(now)
-        if holding.gaps is not None:
-            holding.gaps.give_up(offset)
+        holding.give_up(offset)
         self._release_if_settled(holding, now)
 
     def take_losses(self) -> list[Holding]:

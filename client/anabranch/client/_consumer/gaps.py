@@ -152,16 +152,20 @@ class Gaps:
     def take(self, offset: int) -> int:
         """Notes that a message was read. Returns where its part of the bucket begins.
 
-        Kafka has no message between the one before and this one: those offsets end with it.
+        Kafka has no message between the one before and this one: those offsets end with it. What
+        runs there was read before, and Kafka has removed it since: it ends with its handler.
         """
         start = min(self.read_end, offset)
+        if start < min(offset, self.span_end):
+            for running in sorted(each for each in self.running if start <= each < offset):
+                self._add(start, running)
+                start = running + 1
         self.read_end = max(self.read_end, offset + 1)
         return start
 
     def skip(self, start: int, offset: int) -> None:
         """Notes that a message was taken that is known, with the part that begins at `start`."""
-        if offset not in self.running:
-            self._add(start, offset + 1)
+        self._add(start, offset + (offset not in self.running))
 
     def start(self, offset: int) -> None:
         self.running.add(offset)
@@ -171,10 +175,12 @@ class Gaps:
         """Notes that a message is done, and the part of the bucket that begins at `start`."""
         self.running.discard(offset)
         self._add(start, offset + 1)
+        self._pass_reached()
 
     def give_up(self, offset: int) -> None:
         """Notes that a message runs no more, and is not done."""
         self.running.discard(offset)
+        self._pass_reached()
 
     def reach(self, offset: int) -> None:
         """Notes that Kafka has no message from what was read up to here."""
@@ -216,7 +222,9 @@ class Gaps:
 
     def _pass_reached(self) -> None:
         """Passes over a tail without messages, once all before it is done."""
-        if self.read_end <= self.watermark < self._reached:
+        if not self.read_end <= self.watermark < self._reached:
+            return
+        if not any(self.watermark <= each < self._reached for each in self.running):
             self.read_end = self._reached
             self._add(self.watermark, self._reached)  # with what is done in it
 

@@ -242,6 +242,13 @@ class Holding:
         self.gaps.finish(start, offset)
         self._follow(self.gaps)
 
+    def give_up(self, offset: int) -> None:
+        """Notes that a message is worked on no more, and is not done."""
+        if self.gaps is not None:
+            self.gaps.give_up(offset)
+            if self.is_held:
+                self._follow(self.gaps)
+
     def _follow(self, gaps: Gaps) -> None:
         if self.acknowledged is not None and self.delivered is not None:
             self.acknowledged = max(self.acknowledged, gaps.watermark)

@@ -57,7 +57,7 @@ def test_watermark_and_map_are_what_a_set_of_done_offsets_says(
             start = gaps.take(offset)
             if gaps.is_known(offset):
                 gaps.skip(start, offset)
-                done.update(() if offset in gaps.running else range(start, offset + 1))
+                done.update(range(start, offset + (offset not in gaps.running)))
             else:
                 starts[offset] = start
                 gaps.start(offset)
@@ -180,3 +180,39 @@ def test_a_map_that_may_be_small_has_the_lowest_of_what_is_done(
     kept = decoded(gaps)
     assert kept == list(gaps.runs)[: len(kept)]
     assert len(text_of(gaps)) <= 4 * (bytes_max + 12) // 3 + 8
+
+
+@given(st.integers(), st.integers(1, 12), st.integers(0, 30))
+def test_what_runs_is_not_done_though_kafka_removes_it_and_the_rest_goes_on(
+    seed: int, running: int, first: int
+) -> None:
+    """It is read once more, from the first message that Kafka has left."""
+    rng = random.Random(seed)
+    gaps, end = Gaps(0), 30
+    starts = {offset: gaps.take(offset) for offset in range(20)}
+    begun = set(rng.sample(sorted(starts), k=min(running, len(starts))))
+    for offset in begun:
+        gaps.start(offset)
+    for offset in {each for each in begun if rng.random() < 0.5}:
+        gaps.finish(starts[offset], offset)
+    left = set(gaps.running)
+    gaps.rewind()
+    for offset in range(max(first, gaps.watermark), end):
+        start = gaps.take(offset)
+        if gaps.is_known(offset):
+            gaps.skip(start, offset)
+        else:
+            gaps.start(offset)
+            gaps.finish(start, offset)
+    gaps.reach(end)
+    assert left == gaps.running
+    assert gaps.watermark <= min(left, default=end)
+    assert not offsets_of(gaps) & left
+    for offset in rng.sample(sorted(left), k=len(left)):
+        if rng.random() < 0.5 and offset < first:
+            gaps.give_up(offset)
+            gaps.rewind()
+            gaps.reach(end)
+        else:
+            gaps.finish(offset, offset)
+    assert (gaps.watermark, list(gaps.runs)) == (end, [])
