@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from anabranch import client as sdk
+from anabranch.client import sync
 from anabranch.core.entities.subscription import dead_letter_topic
 from support.there import there
 from support.topic_cluster import TopicCluster
@@ -209,3 +210,27 @@ async def test_hundreds_of_topics_are_worked_on_at_once_within_one_width_and_one
         assert numbers == [*range(1, 20), 0]
     await consumer.stop()
     await run
+
+
+def test_a_plain_handler_works_on_many_topics_without_asyncio(
+    cluster: TopicCluster, prefix: str
+) -> None:
+    topics = asyncio.run(made(cluster, [f"{prefix}{each}" for each in "ab"]))
+    got: list[tuple[str, bytes]] = []
+
+    with sync.Client(cluster.url) as client:
+        consumer = client.subscribe_topics(selected(prefix), SUBSCRIPTION)
+
+        def handle(message: sdk.Message, work: sdk.Work) -> None:
+            got.append((message.topic, message.value))
+            if len(got) == 6:
+                consumer.stop()
+
+        for topic in topics:
+            with client.create_producer(topic) as producer:
+                producer.send_many([("k", b"%d" % number) for number in range(3)])
+        consumer.run(handle, concurrency=4)
+        assert consumer.blocked() == []
+        assert there(consumer.stats()).done == 6
+    for topic in topics:
+        assert [value for each, value in got if each == topic] == [b"0", b"1", b"2"]

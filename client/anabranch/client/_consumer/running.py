@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, Protocol
 
 from anabranch.client._aio import MessageT, Receiving
@@ -15,11 +15,16 @@ from anabranch.wire.supervised import supervised
 LEFT_S: Final = 1.0  # for handlers that do not end when they are cancelled
 
 
+def cancel(running: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels what runs, once: it may be cleaning up."""
+    for task in running:
+        if not task.cancelling():
+            task.cancel()
+
+
 async def cancelled(running: Collection[asyncio.Task[None]], logger: EventLog) -> int:
     """Cancels what runs, and waits a moment for it. Returns how many it leaves behind."""
-    for task in running:
-        if not task.cancelling():  # once: it may be cleaning up
-            task.cancel()
+    cancel(running)
     if not running:
         return 0
     _, left = await asyncio.wait(running, timeout=LEFT_S)

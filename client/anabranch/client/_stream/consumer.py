@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
 
 from confluent_kafka import KafkaError
 
@@ -27,8 +26,6 @@ from anabranch.client._stream.running import RunsByKey
 from anabranch.client._stream.settings import RunSettings
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
-
-_MAP_BYTES_PER_S: Final = 256 * 1024  # of maps that a consumer commits, unless somebody waits
 
 
 class StreamConsumer(OrderedConsumer, RunsByKey):
@@ -82,11 +79,12 @@ class StreamConsumer(OrderedConsumer, RunsByKey):
     def join(self, run: Run, settled: Callable[[], None] | None = None) -> RunPart:
         """Takes part in a run. It calls `settled` after each attempt."""
 
-        def done(holding: Holding, now: float) -> None:
+        def done_and_settled(holding: Holding, now: float) -> None:
             self._note_done(holding, now)
             if settled is not None:
                 settled()
 
+        done = self._note_done if settled is None else done_and_settled
         letters = Letters((self.topic, self.subscription), self._produce, lambda: self.dead_letter)
         run.counts.maps_refused += self._maps_refused
         self.part = run.join(self._core, self._reading, letters, self._logger, done, self._check)
@@ -243,7 +241,8 @@ class StreamConsumer(OrderedConsumer, RunsByKey):
     async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         wanted = {holding.partition: self._position_of(holding, end) for holding, end in offsets}
         map_bytes = sum(len(each.map) for each in wanted.values())
-        self._commit_at = max(self._commit_at, self._now() + map_bytes / _MAP_BYTES_PER_S)
+        if map_bytes and self.part is not None:
+            self._commit_at = max(self._commit_at, self.part.spend(map_bytes))
         committed, refused = await group.commit(wanted, self._core.commits_until())
         refused = self._without_large_maps(refused, wanted)
         self._reading.refused(refused, "to commit")

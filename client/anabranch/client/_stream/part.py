@@ -32,6 +32,7 @@ class Whole(Protocol):
 
     @property
     def counts(self) -> Counts: ...
+    def spend(self, map_bytes: int) -> float: ...
     def leave(self, part: RunPart) -> None: ...
 
 
@@ -117,6 +118,10 @@ class RunPart:
     def counts(self) -> Counts:
         """Counts of the whole run."""
         return self._run.counts
+
+    def spend(self, map_bytes: int) -> float:
+        """Returns the time before which no commit is to follow one with so many bytes of maps."""
+        return self._run.spend(map_bytes)
 
     async def cancel(self) -> None:
         """Leaves the run: cancels what runs of it, and waits a moment for that."""

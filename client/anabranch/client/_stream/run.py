@@ -22,7 +22,7 @@ from anabranch.client._consumer.gaps import Gaps
 from anabranch.client._consumer.holding import Holding, Phase
 from anabranch.client._consumer.messages import Batch, Message, Source
 from anabranch.client._consumer.reading import Reading
-from anabranch.client._consumer.running import cancelled
+from anabranch.client._consumer.running import cancel, cancelled
 from anabranch.client._errors import ClientError
 from anabranch.client._stream.intake import TopicWork
 from anabranch.client._stream.lanes import Item
@@ -38,8 +38,10 @@ from anabranch.wire.logging import EventLog
 from anabranch.wire.supervised import supervised
 
 _LOOK_S: Final = 0.5
+_SHED_S: Final = 0.05
 _TURN: Final = 50  # handlers that end at once, before the loop has its turn
 _TAKEN: Final = 1_000  # messages that are taken at once
+_MAP_BYTES_PER_S: Final = 256 * 1024  # of maps that all topics commit, unless somebody waits
 
 _Item = Item[Raw]
 _Started = Started[Raw]
@@ -75,7 +77,7 @@ class Run:
         self._changed: dict[RunPart, None] = {}  # to be looked at
         self._unread: deque[RunPart] = deque()  # that may have something to take, in turn
         self._settling: dict[Holding, RunPart] = {}  # buckets that go, of which something runs
-        self._look_at = 0.0
+        self._look_at = self._shed_at = self._maps_until = 0.0
         self._wake = asyncio.Event()
         self._over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -110,6 +112,13 @@ class Run:
             part.is_unread = True
             self._unread.append(part)
         self._wake.set()
+
+    def spend(self, map_bytes: int) -> float:
+        """Notes that a commit has so many bytes of maps. Returns the time before which none of its
+        topic is to follow, unless somebody waits.
+        """
+        self._maps_until = max(self._maps_until, self._now()) + map_bytes / _MAP_BYTES_PER_S
+        return self._maps_until
 
     def poke(self) -> None:
         """Has it look whether it is to end."""
@@ -195,6 +204,10 @@ class Run:
         return bool(self._unread)
 
     def _shed(self) -> None:
+        """Makes room, if there is none, and looks for it only now and then."""
+        if self._schedule.intake.has_room or self._moment < self._shed_at:
+            return
+        self._shed_at = self._moment + _SHED_S
         for stopped in self._schedule.sheds():
             self._parts[stopped.part].stop(stopped)
 
@@ -263,8 +276,7 @@ class Run:
                 if self._failed is None:
                     raise
                 self.leave(part)
-                for task in part.running:
-                    task.cancel()
+                cancel(part.running)
                 self._failed(part, error)
         self._schedule.tend(part.work, self._moment)
         for holding in part.tasks:
@@ -274,9 +286,7 @@ class Run:
 
     def _cancel_late(self, part: RunPart, holding: Holding) -> None:
         if self._schedule.must_cancel(part.work, holding, self._moment):
-            for task in part.tasks[holding]:
-                if not task.cancelling():  # once: it may be cleaning up
-                    task.cancel()
+            cancel(part.tasks[holding])
 
     def _start(self) -> None:
         while (started := self._next()) is not None:
@@ -317,12 +327,15 @@ class Run:
                 ):
                     part.tell(item, error, self._moment)
                 lanes = self._schedule.lanes
-                part.note_late()
+                if outcomes or started.items[0].is_over:
+                    part.note_late()
                 if outcomes or lanes.eased or lanes.messages <= self._settings.queued_max // 2:
                     self._wake.set()
                 part.done(holding, self._moment)
                 found = None if is_cancelled else self._next()
                 if found is None:
+                    if self._unread:
+                        self._wake.set()  # for room to be made
                     return
                 if found.holding is not holding:
                     self._forget_task(part, task, holding)
@@ -425,7 +438,10 @@ class Run:
 
     async def _rest(self) -> None:
         now = self._now()
-        pause_s = min(_LOOK_S, max(0.0, self._schedule.wake_at() - now))
+        waits_for_room = self._unread and not self._schedule.is_draining
+        pause_s = min(
+            _SHED_S if waits_for_room else _LOOK_S, max(0.0, self._schedule.wake_at() - now)
+        )
         left = [holding.settle_by - CANCEL_S - now for holding in self._settling]
         pause_s = min([pause_s, *(until_s for until_s in left if until_s > 0.0)])
         with contextlib.suppress(TimeoutError):

@@ -139,6 +139,14 @@ async def test_keys_of_topics_are_apart_and_the_width_is_that_of_all() -> None:
         assert (now.running, now.queued, now.keys) == (4, 2, 6)
 
 
+async def test_the_maps_of_all_topics_have_one_budget() -> None:
+    handling = Handling()
+    async with over("t/n/a", "t/n/b") as (many, opened), running(many, handling):
+        parts = [there(consumer.part) for consumer, _ in opened.values()]
+        first, second = (part.spend(10 * 1024 * 1024) for part in parts)
+        assert second - first == pytest.approx(40.0)
+
+
 async def test_one_either_receives_or_runs() -> None:
     handling = Handling()
     async with over("t/n/a") as (many, opened):
