@@ -51,8 +51,8 @@ _ALL_DONE: Final[Mapping[_Item, BaseException]] = {}
 class Run:
     """One run of handlers, on its event loop.
 
-    `check` raises what ends it. `failed` takes a part whose consumer has failed, with the error;
-    without it, that ends the run.
+    `check` raises what ends it. `failed` takes a part whose consumer has failed, with the error, or
+    raises that to end the run.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Run:
         now: Callable[[], float],
         logger: EventLog,
         check: Callable[[], None],
-        failed: Callable[[RunPart, Exception], None] | None = None,
+        failed: Callable[[RunPart, Exception], None],
     ) -> None:
         self._handler = handler
         self._settings = settings
@@ -273,8 +273,6 @@ class Run:
             try:
                 part.check()
             except AnabranchError as error:
-                if self._failed is None:
-                    raise
                 self.leave(part)
                 cancel(part.running)
                 self._failed(part, error)
@@ -439,13 +437,10 @@ class Run:
     async def _rest(self) -> None:
         now = self._now()
         waits_for_room = self._unread and not self._schedule.is_draining
-        pause_s = min(
-            _SHED_S if waits_for_room else _LOOK_S, max(0.0, self._schedule.wake_at() - now)
-        )
-        left = [holding.settle_by - CANCEL_S - now for holding in self._settling]
-        pause_s = min([pause_s, *(until_s for until_s in left if until_s > 0.0)])
+        settling = (holding.settle_by - CANCEL_S - now for holding in self._settling)
+        left = [_SHED_S if waits_for_room else _LOOK_S, *(each for each in settling if each > 0.0)]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
+            async with asyncio.timeout(min(*left, max(0.0, self._schedule.wake_at(now) - now))):
                 await self._wake.wait()
 
 

@@ -94,11 +94,12 @@ class Schedule(Generic[MessageT]):
             return False
         return not self.lanes.running or now >= self._stops_by + LEFT_S
 
-    def wake_at(self) -> float:
+    def wake_at(self, now: float) -> float:
         """Returns the time at which an attempt is due, or the end; infinite for none."""
-        at = self.lanes.wake_at()
-        ends = () if self._stops_by is None else (self._stops_by, self._stops_by + LEFT_S)
-        return min((each for each in (at, *ends) if each is not None), default=math.inf)
+        if self._stops_by is None:
+            at = self.lanes.wake_at()
+            return math.inf if at is None else at
+        return self._stops_by if now < self._stops_by else self._stops_by + LEFT_S
 
     # Numbers.
 
