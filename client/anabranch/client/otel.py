@@ -26,10 +26,11 @@ from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from wrapt import wrap_function_wrapper
 
-from anabranch.client import Message, Producer, QueueConsumer, StreamConsumer, StreamTopicsConsumer
+from anabranch.client import Message, Producer, QueueConsumer, StreamTopicsConsumer
 from anabranch.client._consumer.ordered import OrderedConsumer
 from anabranch.client._producer.messages import header_pairs
 from anabranch.client._stream.retry import Again
+from anabranch.client._stream.running import RunsByKey
 from anabranch.client._stream.settings import is_async
 from anabranch.client._stream.work import Work
 
@@ -39,8 +40,8 @@ _LINKS_MAX: Final = 128  # exporters drop more
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 _RUNS: Final = (
-    (StreamConsumer, "run"),
-    (StreamConsumer, "run_batches"),
+    (RunsByKey, "run"),
+    (RunsByKey, "run_batches"),
     (QueueConsumer, "run"),
 )
 
