@@ -71,7 +71,7 @@ TARGETS: Final = (
         "producers",
         tuple(
             f"client/_producer/{each}.py"
-            for each in ("batch", "outcomes", "partition_writer", "router", "sender")
+            for each in ("batch", "outcomes", "partition_writer", "router", "sender", "sequences")
         ),
         ("unit/client/producer/test_*.py", "property/client/producer/test_*.py"),
     ),

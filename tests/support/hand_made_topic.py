@@ -250,6 +250,7 @@ class HandMadeTopic:
                 "bootstrap.servers": self._bootstrap,
                 "group.id": "unused",
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 10,  # what it asks for next waits behind a fetch
                 "log_level": 0,
@@ -273,13 +274,16 @@ class HandMadeTopic:
         messages: list[Message] = []
         reader.assign([TopicPartition(self.kafka_topic(part), bucket, 0)])
         deadline = time.monotonic() + WAIT_S
-        while len(messages) < end:
+        reached = 0
+        while reached < end:  # ends of transactions take offsets, too
             assert time.monotonic() < deadline, f"{len(messages)} of {end} messages are to be read"
-            for message in reader.consume(min(10_000, end - len(messages)), 1.0):
+            for message in reader.consume(min(10_000, end - reached), 1.0):
                 error = message.error()
-                if error is not None:
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)
-                messages.append(message)
+                if error is None:
+                    messages.append(message)
+                reached = (message.offset() or 0) + (error is None)
         return messages
 
     def by_key(self) -> dict[bytes, list[bytes]]:

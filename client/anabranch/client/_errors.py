@@ -101,6 +101,18 @@ class UnknownOutcomeError(DeliveryError):
     """It is unknown for good if Kafka has the message. The producer does not send it again."""
 
 
+class ProducerBusyError(ClientError):
+    """Another process is the producer of this name. Give each process a name of its own."""
+
+
+class ProducerFencedError(DeliveryError):
+    """Another process has taken over this producer's name, so this one sends nothing more."""
+
+
+class DuplicatesUnknownError(ClientError):
+    """It is not known which messages the producer's name has stored. Begin under a new name."""
+
+
 class ConsumerBusyError(ClientError):
     """The subscription has its maximal number of consumers."""
 
@@ -140,7 +152,9 @@ class SessionLapsedError(ClientError):
 
 
 class KafkaReadError(ClientError):
-    """Kafka refuses this consumer for good. The message has Kafka's reason."""
+    """Kafka refuses this consumer, or this producer's name, for good. The message has Kafka's
+    reason.
+    """
 
 
 class PositionGoneError(ClientError):

@@ -103,6 +103,10 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     `encrypt` takes a serialized value and returns the bytes to store in its place. Each message is
     then a batch of its own. `stamp_bounds` stores the bounds of the key's hashes as headers of each
     message. Encrypted messages always have these headers.
+
+    `name` and `deduplicate` go together: each message has a `sequence`, and one that a former
+    process of the name has stored is not stored again. `new_name` says that nothing was ever sent
+    under the name, where Kafka has forgotten too much to tell.
     """
 
     linger_ms: float = 5.0
@@ -114,6 +118,9 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     value_serializer: Callable[[Any, Any], Any] | None = None
     encrypt: Callable[[bytes], bytes] | None = None
     stamp_bounds: bool = False
+    name: str = ""
+    deduplicate: bool = False
+    new_name: bool = False
 
     def __post_init__(self) -> None:
         if self.compression not in _COMPRESSIONS:
@@ -130,6 +137,13 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
         _check_callable("encrypt", self.encrypt, "the bytes of a value")
         if not isinstance(self.stamp_bounds, bool):
             raise InvalidInputError(f"stamp_bounds must be True or False: {self.stamp_bounds!r}")
+        if bool(self.name) != self.deduplicate or (self.new_name and not self.name):
+            raise InvalidInputError(
+                "a producer's name serves to find its duplicates: give name= and deduplicate=True, "
+                "or none of name, deduplicate and new_name"
+            )
+        if self.name:
+            names.consumer(self.name)
 
     @property
     def stamps(self) -> bool:
@@ -149,6 +163,9 @@ class ProducerOptions(TypedDict, total=False):
     value_serializer: Callable[[Any, Any], Any] | None
     encrypt: Callable[[bytes], bytes] | None
     stamp_bounds: bool
+    name: str
+    deduplicate: bool
+    new_name: bool
 
 
 class ReadSettings(msgspec.Struct, frozen=True):

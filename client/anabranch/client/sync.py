@@ -87,6 +87,11 @@ class Producer(Face[producer.Producer]):
         return self._part.under_way
 
     @property
+    def sequence(self) -> int:
+        """The number up to which all messages of a producer with a name are stored."""
+        return self._part.sequence
+
+    @property
     def is_closed(self) -> bool:
         return self._part.is_closed
 

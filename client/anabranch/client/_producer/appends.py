@@ -15,6 +15,7 @@ from typing import Final
 from anabranch.client._errors import DeliveryError
 from anabranch.client._producer.batch import ProducerId, RecordBatch
 from anabranch.client._producer.leaders import Leaders, Spawn
+from anabranch.client._producer.named import NamedProducer
 from anabranch.client._producer.outcomes import MOVED, AppendOutcome, outcome_of, refusal
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Sender
@@ -54,6 +55,7 @@ class Appends:
         spawn: Spawn,
         now: Callable[[], float],
         linger_s: float,
+        named: NamedProducer | None = None,
     ) -> None:
         self.throttled = Throttled()
         self.leaders = Leaders(links, spawn, self._leaders_told, now)
@@ -64,6 +66,7 @@ class Appends:
         self._spawn = spawn
         self._now = now
         self._linger_s = linger_s
+        self._named = named
         self._loop = asyncio.get_running_loop()
         self._id: ProducerId | None = None
         # The last id of each bucket of an adopted topic: where that is given back, another writer
@@ -115,6 +118,11 @@ class Appends:
             self._make_due(writer)
         self._send_all()
 
+    def go_on(self) -> None:
+        """Sends what was held back for the producer's name."""
+        if not self._is_ended:
+            self._send_all()
+
     def _look_in(self, after_s: float) -> None:
         """Looks after so many seconds at the latest."""
         at = self._loop.time() + after_s
@@ -165,9 +173,12 @@ class Appends:
     def _send(self, address: Address) -> None:
         """Sends the batches that are due to that broker, as one request."""
         due, taken, size = self._due.get(address, {}), {}, 0
+        named = self._named
         for writer in list(due):
             if size >= _REQUEST_BYTES_MAX:
                 break
+            if named is not None and not named.may_append(writer.segment.segment_id):
+                continue
             if not writer.has_more or writer.lost:
                 del due[writer]
             elif self._has_id(writer) and (batch := writer.take()) is not None:
@@ -202,7 +213,10 @@ class Appends:
         try:
             while not self._is_ended:
                 try:
-                    self._id = ProducerId(*await self._links.producer_id(_ANSWER_S_MAX))
+                    ask = (
+                        self._links.producer_id if self._named is None else self._named.producer_id
+                    )
+                    self._id = ProducerId(*await ask(_ANSWER_S_MAX))
                     return
                 except (OSError, KafkaNotYetError) as error:
                     _logger.debug("producer.id_not_told", why=str(error))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch.client._aio import Tasks, on_thread
-from anabranch.client._errors import ClientError, DeadlineError
+from anabranch.client._errors import ClientError, DeadlineError, DeliveryError
 from anabranch.client._producer import settlement
 from anabranch.client._producer.appends import Appends
 from anabranch.client._producer.batch import (
@@ -24,6 +24,7 @@ from anabranch.client._producer.batch import (
 )
 from anabranch.client._producer.leaders import MissingTopics
 from anabranch.client._producer.messages import BatchStats, Callbacks, DeliveryResult
+from anabranch.client._producer.named import NamedProducer
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Sender
 from anabranch.client._settings import ProducerSettings
@@ -61,6 +62,7 @@ class Dispatcher:
         links: KafkaLinks,
         now: Callable[[], float] = clock.now,
         traffic: TopicTraffic | None = None,
+        named: NamedProducer | None = None,
     ) -> None:
         record_batches()  # now, so that no message waits for it
         self.under_way = Volume()  # or held
@@ -80,7 +82,7 @@ class Dispatcher:
         self.router = self.sender.router
         linger_s = settings.linger_ms / 1000
         self.appends = Appends(
-            self.sender, links, self._acked, self._finish, self._tasks.spawn, now, linger_s
+            self.sender, links, self._acked, self._finish, self._tasks.spawn, now, linger_s, named
         )
         self._missing = MissingTopics(self.sender, self.appends.leaders)
         self._loop = asyncio.get_running_loop()
@@ -180,7 +182,11 @@ class Dispatcher:
         self.under_way.count -= 1
         self.under_way.bytes -= len(message.value or b"")
         self.callbacks.failed(message, error)
-        if not self._tells_soon:  # not at once, because the sender's call is not over yet
+        self.tell_soon()
+
+    def tell_soon(self) -> None:
+        """Tells results, but not at once, because the sender's call is not over yet."""
+        if not self._tells_soon:
             self._tells_soon = True
             self._loop.call_soon(self._finish)
 
@@ -273,6 +279,12 @@ class Dispatcher:
             except TimeoutError:
                 left = f"{barrier.left} messages to {self._topic} are still under way"
                 raise DeadlineError(f"{left} after {timeout_s:g} s; wait for them again") from None
+
+    def end(self, error: DeliveryError) -> None:
+        """Sends nothing more, gives up all that is under way, and tells the senders."""
+        self.appends.end()
+        self.sender.close(str(error), error)
+        self.tell_soon()
 
     async def close(self) -> None:
         """Gives up the messages that are under way, and tells their senders."""

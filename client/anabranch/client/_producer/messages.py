@@ -51,6 +51,9 @@ class DeliveryResult(msgspec.Struct, frozen=True, gc=False):
 
     `timestamp_ms` is its event time, or the time of the append. Offset and time are -1 for a
     message whose acknowledgement was lost, but which a sealed segment was found to hold.
+
+    `is_repeat`: an earlier process of the producer's name has stored the number, so it was not
+    stored again. Then segment, bucket and offset are those, or -1 if they are not known any more.
     """
 
     topic: str
@@ -58,6 +61,7 @@ class DeliveryResult(msgspec.Struct, frozen=True, gc=False):
     bucket: int
     offset: int
     timestamp_ms: int
+    is_repeat: bool = False
 
 
 class BatchStats(msgspec.Struct, frozen=True):
@@ -172,8 +176,9 @@ class Outgoing:
         time_ms: int,
         on_delivery: OnDelivery | None,
         limit_bytes: int,
+        mark: tuple[str, bytes] | None = None,
     ) -> PendingMessage:
-        """Returns the checked message in the form for appending.
+        """Returns the checked message in the form for appending, with the header `mark`.
 
         Raises InvalidInputError, SerializationError, EncryptionError, MessageTooLargeError.
         """
@@ -185,6 +190,8 @@ class Outgoing:
             value_bytes = self._encrypted(settings.encrypt, value_bytes)
         if settings.stamps:
             pairs = _stamped(pairs, key_bytes)
+        if mark is not None:
+            pairs = [*(pair for pair in pairs if pair[0] != mark[0]), mark]
         size = bytes_of(key_bytes, value_bytes, pairs)
         if size > limit_bytes:
             raise MessageTooLargeError(

@@ -26,6 +26,8 @@ from anabranch.client._producer.messages import (
     event_time,
     now_ms,
 )
+from anabranch.client._producer.named import NamedProducer
+from anabranch.client._producer.sequences import header
 from anabranch.client._producer.throttled import longest_s
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
@@ -58,7 +60,19 @@ class Producer(Closing):
         self.is_closed = False
         self._lives_here(f"the producer of {self.topic}")
         self._watch = watch
-        self._dispatcher = Dispatcher(watch.layout, settings, links, traffic=watch.traffic)
+        self._named: NamedProducer | None = None
+        if settings.name:
+            self._named = NamedProducer(
+                settings.name,
+                lambda: watch.layout,
+                links,
+                lambda error: self._dispatcher.end(error),
+                lambda: self._dispatcher.appends.go_on(),
+                is_new=settings.new_name,
+            )
+        self._dispatcher = Dispatcher(
+            watch.layout, settings, links, traffic=watch.traffic, named=self._named
+        )
         self._under_way = self._dispatcher.under_way
         self._routes = self._dispatcher.router.routes
         self._outgoing = Outgoing(self.topic, settings, self._subject)
@@ -74,10 +88,16 @@ class Producer(Closing):
         return self._watch.layout.adopted_from or self._watch.topic
 
     async def start(self) -> None:
-        """Connects to Kafka. It does not wait for a Kafka that is out of reach, but sends do."""
+        """Connects to Kafka. It does not wait for a Kafka that is out of reach, but sends do.
+
+        With a name it waits, and raises ProducerBusyError, DuplicatesUnknownError, KafkaReadError
+        or DeadlineError.
+        """
         self._note_limit()
-        self._watch.listeners.append(self._dispatcher.update)
+        self._watch.listeners.append(self._update)
         self._dispatcher.update(self._watch.layout)
+        if self._named is not None:
+            await self._named.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WARM_S_MAX):
                 await self._dispatcher.start()
@@ -91,9 +111,11 @@ class Producer(Closing):
         *,
         headers: Headers | None = None,
         event_time_ms: int | None = None,
+        sequence: int | None = None,
     ) -> DeliveryResult:
         """Sends one message and waits until Kafka has it.
 
+        `sequence`: the application's ascending number of the message, for a producer with a name.
         Raises MessageTooLargeError, SerializationError, DeliveryError, ClosedError,
         TopicNotFoundError. Cancelling the wait does not take the message back.
         """
@@ -109,7 +131,12 @@ class Producer(Closing):
                 outcome.set_result(result)
 
         self.send_nowait(
-            value, key, headers=headers, event_time_ms=event_time_ms, on_delivery=settle
+            value,
+            key,
+            headers=headers,
+            event_time_ms=event_time_ms,
+            sequence=sequence,
+            on_delivery=settle,
         )
         return await outcome
 
@@ -120,6 +147,7 @@ class Producer(Closing):
         *,
         headers: Headers | None = None,
         event_time_ms: int | None = None,
+        sequence: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hands one message over, as `send_nowait` does, but waits for room first."""
@@ -128,7 +156,12 @@ class Producer(Closing):
         if not self._has_room():
             await self.room()
         self.send_nowait(
-            value, key, headers=headers, event_time_ms=event_time_ms, on_delivery=on_delivery
+            value,
+            key,
+            headers=headers,
+            event_time_ms=event_time_ms,
+            sequence=sequence,
+            on_delivery=on_delivery,
         )
 
     def send_nowait(
@@ -138,6 +171,7 @@ class Producer(Closing):
         *,
         headers: Headers | None = None,
         event_time_ms: int | None = None,
+        sequence: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hands one message over. `on_delivery` gets its result or its error on the event loop.
@@ -151,7 +185,9 @@ class Producer(Closing):
         if under_way.count >= self._count_max or under_way.bytes >= self._bytes_max:
             raise self._no_room()
         time_ms = now_ms() if event_time_ms is None else event_time(event_time_ms)
-        if headers or not self._append(value, key, time_ms, on_delivery):
+        if sequence is not None or self._named is not None:
+            self._take_numbered(value, key, headers, time_ms, on_delivery, sequence)
+        elif headers or not self._append(value, key, time_ms, on_delivery):
             self._take(value, key, headers, time_ms, on_delivery)
 
     async def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
@@ -161,6 +197,11 @@ class Producer(Closing):
         large, or by a serializer) ends the call. Those before it are under way.
         """
         self._home.check()
+        if self._named is not None:
+            raise InvalidInputError(
+                f"send_many gives no sequence, which the producer of {self.topic} needs for its "
+                "name: use post"
+            )
         count = 0
         try:
             iterator = iter(messages)
@@ -266,8 +307,10 @@ class Producer(Closing):
             raise
         finally:
             with contextlib.suppress(ValueError):
-                self._watch.listeners.remove(self._dispatcher.update)
+                self._watch.listeners.remove(self._update)
             await self._dispatcher.close()
+            if self._named is not None:
+                await self._named.close()
             await self._watch.close()
 
     async def abandon(self) -> None:
@@ -285,6 +328,13 @@ class Producer(Closing):
         return self._dispatcher.batch_stats()
 
     @property
+    def sequence(self) -> int:
+        """The number up to which all messages are stored, -1 for none. A producer with a name has
+        it: after a restart the application goes on behind it.
+        """
+        return -1 if self._named is None else self._named.numbers.settled
+
+    @property
     def layout(self) -> TopicLayout:
         """The newest layout that the producer knows."""
         return self._watch.layout
@@ -295,6 +345,52 @@ class Producer(Closing):
         return self._under_way.count
 
     # --- inside -------------------------------------------------------------------------
+
+    def _update(self, layout: TopicLayout) -> None:
+        self._dispatcher.update(layout)
+        if self._named is not None:
+            self._named.poke()
+
+    def _take_numbered(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        time_ms: int,
+        on_delivery: OnDelivery | None,
+        sequence: int | None,
+    ) -> None:
+        """Sends a message under its number, unless that is stored."""
+        named = self._named
+        if named is None:
+            raise InvalidInputError(
+                f"sequence= is for producers with a name: create that of {self.topic} with name= "
+                "and deduplicate=True"
+            )
+        self._check_usable()
+        numbers = named.numbers
+        number = numbers.checked(sequence)
+        if numbers.is_stored(number):
+            place = numbers.skip(number)
+            at = (place.segment_id, place.bucket, place.offset) if place else (-1, -1, -1)
+            result = DeliveryResult(self.topic, *at, -1, is_repeat=True)
+            if on_delivery is not None:
+                held = PendingMessage(None, None, on_delivery=on_delivery)
+                self._dispatcher.callbacks.delivered(held, result)
+                self._dispatcher.tell_soon()
+            return
+
+        def settle(result: DeliveryResult | None, error: Exception | None) -> None:
+            numbers.settle(number, is_stored=result is not None)
+            if on_delivery is not None:
+                on_delivery(result, error)
+            elif error is not None:
+                self._dispatcher.callbacks.failed(PendingMessage(None, None), error)
+
+        limit, mark = self._watch.layout.max_message_bytes, header(named.hash, number)
+        held = self._outgoing.held(value, key, headers, time_ms, settle, limit, mark)
+        self._dispatcher.take(held)
+        numbers.send(number)
 
     def _take(
         self,
@@ -340,3 +436,5 @@ class Producer(Closing):
             raise ClosedError(f"the producer of {self.topic} was closed: create another one")
         if self._watch.layout.deleted:
             raise self._dispatcher.sender.gone()
+        if self._named is not None:
+            self._named.check_usable()

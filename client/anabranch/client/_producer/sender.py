@@ -304,9 +304,9 @@ class Sender(Generic[WriterT]):
             f"nodes{'; a message may have been stored before' if writer.in_doubt else ''}"
         )
 
-    def close(self, why: str) -> None:
-        """Gives up all that is in hand, since the producer ends."""
-        closed = DeliveryError(
+    def close(self, why: str, error: DeliveryError | None = None) -> None:
+        """Gives up all that is in hand, with that error, since the producer ends."""
+        closed = error or DeliveryError(
             f"a message to topic://{self.router.layout.topic} was not sent: {why}; send it by "
             "another one"
         )

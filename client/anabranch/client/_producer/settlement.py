@@ -20,6 +20,7 @@ from anabranch.wire.kafka.producer_state import ProducerState
 from anabranch.wire.kafka.protocol import Address, KafkaProtocolError
 
 _ASK_S_MAX: Final = 10.0
+_NOTHING: Final = -1
 
 
 def sealed_end(writer: PartitionWriter, layout: TopicLayout) -> int:
@@ -57,8 +58,10 @@ def is_stored(writer: PartitionWriter, states: list[ProducerState]) -> bool:
     mine = next((state for state in states if state.producer_id == producer.id), None)
     before = (writer.refused_number - 1) % SEQUENCES
     last = (before + len(writer.refused)) % SEQUENCES
-    if mine is None and writer.refused_number == 0:
-        return False  # nothing of the producer was ever stored
+    if writer.refused_number == 0 and (
+        mine is None or mine.epoch < producer.epoch or mine[1:] == (producer.epoch, _NOTHING)
+    ):
+        return False  # nothing of the producer was ever stored; a former owner's may be there
     # Kafka forgets a producer that has rested for a day.
     if mine is None or mine.epoch != producer.epoch or mine.last_sequence not in (before, last):
         told = "nothing" if mine is None else f"number {mine.last_sequence} of epoch {mine.epoch}"

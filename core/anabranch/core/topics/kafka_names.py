@@ -63,6 +63,19 @@ def kafka_group(prefix: str, topic: str, subscription: str, group_offset: int) -
     return f"{start}{name[: _LENGTH_MAX - len(start) - len(end)]}{end}"
 
 
+def producer_name(prefix: str, topic: str, incarnation: int, mark: int) -> tuple[str, str]:
+    """The consumer group and the transactional id of a producer's name, which `mark` stands for.
+
+    The right to consume is also the right to the group. Its end is no number, so that nobody takes
+    it for the group of a subscription that is gone.
+
+    >>> producer_name("anabranch.", "public/default/orders", 42, 0xABC)[0]
+    'anabranch.subscription.public.default.orders.producer.0000000000000abc-42'
+    """
+    rest = f"{stem(topic)}producer.{mark:016x}-{incarnation}"
+    return f"{groups_head(prefix)}{rest}", f"{transactions_head(prefix)}{rest}"
+
+
 def segments_head(prefix: str) -> str:
     """The beginning of the Kafka topics of all segments."""
     return f"{prefix}segment."

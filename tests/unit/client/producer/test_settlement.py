@@ -35,6 +35,7 @@ def in_doubt(number: int, count: int = 3) -> PartitionWriter:
         (5, [(OTHERS, 0, 7), (MINE, 0, 4)], False),
         (5, [(OTHERS, 0, 4), (MINE, 0, 7)], True),
         (0, [(OTHERS, 0, 2)], False),  # nothing of the producer was ever stored
+        (0, [(MINE, 0, -1)], False),  # only the end of a transaction
         (0, [(MINE, 0, 2)], True),
         (SEQUENCES - 1, [(MINE, 0, 1)], True),  # they go on at 0 after the last one
         (SEQUENCES - 1, [(MINE, 0, SEQUENCES - 2)], False),

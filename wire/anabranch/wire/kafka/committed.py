@@ -92,7 +92,9 @@ class CommittedReader:
     ) -> dict[str, Committed]:
         named = [text(name) + array(_topics(places)) + NO_TAGS for name, places in groups.items()]
         question = array(named) + _STABLE + NO_TAGS
-        return _by_group(self._brokers.ask(address, _OFFSET_FETCH, _OFFSET_FETCH_VERSION, question))
+        return read_committed(
+            self._brokers.ask(address, _OFFSET_FETCH, _OFFSET_FETCH_VERSION, question)
+        )
 
 
 def _topics(places: Iterable[Partition]) -> list[bytes]:
@@ -129,7 +131,8 @@ def _by_coordinator(
     return found, unknown
 
 
-def _by_group(reader: ResponseReader) -> dict[str, Committed]:
+def read_committed(reader: ResponseReader) -> dict[str, Committed]:
+    """Decodes the commits of each group."""
     reader.skip(4)  # throttle time
     found: dict[str, Committed] = {}
     for _ in range(reader.count()):

@@ -362,6 +362,22 @@ class KafkaLinks:
         api, version = INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION
         return await self._any(api, version, question, read_producer_id, timeout_s)
 
+    async def ask(
+        self,
+        address: Address | None,
+        call: tuple[int, int],
+        body: bytes,
+        read: Callable[[ResponseReader], _T],
+        timeout_s: float,
+    ) -> _T:
+        """Returns what `read` decodes of the answer of the broker there, or else of any broker.
+
+        `call`: a request's number and version. Raises OSError or KafkaProtocolError.
+        """
+        if address is None:
+            return await self._any(*call, body, read, timeout_s)
+        return read(await self._kept(self._asked, address).send(*call, body, timeout_s))
+
     def close(self) -> None:
         """Closes all links, as `KafkaLink.close` does."""
         self._is_closed = True

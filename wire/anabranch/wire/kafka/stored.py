@@ -7,29 +7,32 @@ belongs to no group and commits nothing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from anabranch.wire.kafka.producing import KafkaNotYetError
 from anabranch.wire.kafka.protocol import (
     NO_TAGS,
     Ask,
     KafkaProtocolError,
+    Partition,
     ResponseReader,
     array,
     text,
 )
 
-_FETCH: Final = 1
-_FETCH_VERSION: Final = 12  # the last one that names topics; in Kafka 2.7
+FETCH: Final = 1
+FETCH_VERSION: Final = 12  # the last one that names topics; in Kafka 2.7
 _NO_SESSION: Final = struct.pack(">ii", 0, -1)
 _WAIT_MS: Final = 100
 _HEAD: Final = struct.Struct(">qiib")  # first offset, bytes that follow, leader epoch, format
 _FORMAT: Final = 2  # since Kafka 0.11
 _SIZE_AT: Final = 12  # bytes before those that follow
 _OLD_CODEC_AT: Final = 17
+_MOVED: Final = (3, 5, 6, 74, 75)  # to another leader, or on the way
 _GONE: Final = 1  # retention has just deleted the offset
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _HEAD_BYTES: Final = 6  # of a value
@@ -42,6 +45,7 @@ class StoredRecord:
     offset: int
     key: bytes | None = field(repr=False)
     value_head: bytes = field(repr=False)
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class StoredBatch(NamedTuple):
@@ -66,26 +70,44 @@ def fetch(
 
     Raises OSError, or KafkaProtocolError for an error of a partition.
     """
-    asked = (
-        struct.pack(">iiqiqi", number, -1, offset, -1, -1, partition_bytes) + NO_TAGS
-        for number, offset in offsets.items()
-    )
+    body = fetch_request({topic: offsets}, bytes_max, partition_bytes)
+    found = read_fetched(ask(FETCH, FETCH_VERSION, body))
+    return {number: data or b"" for (_, number), data in found.items()}
+
+
+def fetch_request(
+    topics: Mapping[str, Mapping[int, int]], bytes_max: int, partition_bytes: int
+) -> bytes:
+    """Returns the body that asks for records of partitions from their offsets on, by topic."""
+    asked = [
+        text(topic)
+        + array(
+            struct.pack(">iiqiqi", number, -1, offset, -1, -1, partition_bytes) + NO_TAGS
+            for number, offset in offsets.items()
+        )
+        + NO_TAGS
+        for topic, offsets in topics.items()
+    ]
     body = struct.pack(">iiiib", -1, _WAIT_MS, 1, bytes_max, 0) + _NO_SESSION
-    body += array([text(topic) + array(asked) + NO_TAGS]) + array(()) + text("") + NO_TAGS
-    return _fetched(ask(_FETCH, _FETCH_VERSION, body), topic)
+    return body + array(asked) + array(()) + text("") + NO_TAGS
 
 
-def _fetched(reader: ResponseReader, topic: str) -> dict[int, bytes]:
+def read_fetched(reader: ResponseReader) -> dict[Partition, bytes | None]:
+    """Decodes the stored bytes of each partition, None where retention has deleted the offset.
+
+    Raises KafkaNotYetError where another broker leads, and KafkaProtocolError.
+    """
     _, error, _ = reader.unpack(">ihi")  # throttle time, error, session
     if error:
-        raise KafkaProtocolError(f"Kafka does not give records of {topic}: error {error}")
-    found = {}
+        raise KafkaProtocolError(f"Kafka does not give records: error {error}")
+    found: dict[Partition, bytes | None] = {}
     for _ in range(reader.count()):
-        reader.text()
+        topic = reader.text()
         for _ in range(reader.count()):
             number, error, *_ = reader.unpack(">ihqqq")  # its ends and its begin
             if error not in (0, _GONE):
-                raise KafkaProtocolError(
+                kind = KafkaNotYetError if error in _MOVED else KafkaProtocolError
+                raise kind(
                     f"Kafka does not give records of {topic}[{number}]: error {error}; it takes "
                     "the right to read the topic"
                 )
@@ -93,7 +115,8 @@ def _fetched(reader: ResponseReader, topic: str) -> dict[int, bytes]:
                 reader.skip(16)  # an aborted transaction
                 reader.tags()
             reader.skip(4)  # a copy to read from
-            found[number] = reader.take(reader.count())
+            data = reader.take(reader.count())
+            found[topic, number] = None if error else data
             reader.tags()
         reader.tags()
     return found
@@ -120,7 +143,10 @@ def _batch(data: bytes) -> StoredBatch:
         if batch.is_control_batch:
             return StoredBatch(batch.next_offset, "", [])
         records = [
-            StoredRecord(each.offset, each.key, (each.value or b"")[:_HEAD_BYTES]) for each in batch
+            StoredRecord(
+                each.offset, each.key, (each.value or b"")[:_HEAD_BYTES], tuple(each.headers)
+            )
+            for each in batch
         ]
         return StoredBatch(batch.next_offset, _codec(batch.compression_type), records)
     except Exception as error:  # noqa: BLE001 - each codec has errors of its own

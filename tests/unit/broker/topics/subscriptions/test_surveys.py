@@ -10,6 +10,7 @@ from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.subscriptions.known_positions import CommittedPosition
+from anabranch.core.topics.kafka_names import producer_name
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.kept_topic import NAME, NOW, KeptTopic, kept_topic
@@ -230,7 +231,9 @@ async def test_the_groups_of_subscriptions_that_are_no_more_are_found_and_delete
         later = f"{kept.node.settings.topic_prefix}subscription.public.default.orders.later.999999"
         member = f"{kept.node.settings.topic_prefix}subscription.public.default.orders.other.1"
         strange = f"{kept.node.settings.topic_prefix}subscription.{'9' * 5_000}"  # no int takes it
+        named, _ = producer_name(kept.node.settings.topic_prefix, NAME, 1, 7)
         groups |= {former: {}, used: {}, later: {}, member: {}, strange: {}, "anybodys.57": {}}
+        groups[named] = {}
         kept.cluster.positions.members.add(member)
         kept.cluster.segments.deleted_groups.clear()
         await topics.subscriptions.groups.delete_strays(topics.surveys._positions)
