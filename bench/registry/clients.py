@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.clients import batching, latency, many_topics, scaling, throughput, wide
+from bench.clients import batching, latency, many_topics, named, scaling, throughput, wide
 from bench.figure import Figure
 
 OF_CLIENTS = (
@@ -148,6 +148,14 @@ OF_CLIENTS = (
         "at least 5 x, of 1,000 keys",
         "-",
         batching.by_key,
+        on_one=True,
+    ),
+    Figure(
+        "named-start",
+        "a producer with a name begins after a kill, 1,000 segments, 1,000 unsettled messages",
+        "1 s beyond the 12 s of the session",
+        "-",
+        named.start,
         on_one=True,
     ),
     Figure(

@@ -18,16 +18,19 @@ from confluent_kafka.admin import AdminClient
 
 from anabranch.client import (
     Client,
+    DeliveryError,
     DuplicatesUnknownError,
     Producer,
     ProducerBusyError,
     ProducerFencedError,
+    sync,
 )
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.hand_made_topic import HandMadeTopic
 from support.numbering import PADDING, key_of
 from support.quiet import QUIET
+from support.topic_cluster import TopicCluster
 from support.waiting import WAIT_S, until
 
 _NAME = "orders-db"
@@ -177,15 +180,58 @@ async def test_one_that_stands_still_for_longer_than_its_session_stores_nothing_
     async with _process(made, file, count) as older:
         await until(lambda: _noted(file) > 3_000)
         older.send_signal(signal.SIGSTOP)
-        noted = _noted(file)
-        await _finish(made, file, count)  # in its place
+        successor = await _named(made.client, made)  # which writes nowhere before that one goes on
         older.send_signal(signal.SIGCONT)
         assert older.stdout is not None
         said = await asyncio.wait_for(older.stdout.read(), WAIT_S)
         await older.wait()
-    assert noted < count
+        for number in range(successor.sequence + 1, count):
+            await successor.post(b"%d" % number + PADDING, key_of(number), sequence=number)
+        await successor.close()
     assert said.split()[-1:] == [b"ProducerFencedError"]
     _each_once(made, count, PADDING)
+
+
+async def test_kafka_itself_refuses_what_a_former_process_has_yet_on_its_way(
+    made: HandMadeTopic,
+) -> None:
+    async with Client(made.url) as other:
+        older = await _named(other, made)
+        await _send(older, 0, 20)
+        await _stand_still(older)
+        successor = await _named(made.client, made)
+        older._named.may_append = lambda _: True  # type: ignore[union-attr, method-assign]
+        with pytest.raises(ProducerFencedError, match="by now"):
+            await _send(older, 20, 60)
+        with pytest.raises(ProducerFencedError, match="by now"):
+            await _send(older, 60, 61)
+        await _send(successor, 0, 60)
+    _each_once(made, 60)
+
+
+async def test_nothing_is_sent_while_kafka_does_not_say_who_has_the_name(
+    made: HandMadeTopic,
+) -> None:
+    producer = await made.client.create_producer(
+        made.name, name=_NAME, deduplicate=True, delivery_timeout_s=1.0
+    )
+    await _send(producer, 0, 1)
+    await _stand_still(producer)
+    with pytest.raises(DeliveryError, match="could not be sent"):
+        await _send(producer, 1, 2)
+    with pytest.raises(DeliveryError, match="create it again"):
+        await _send(producer, 2, 3)
+    _each_once(made, 1)
+
+
+async def _stand_still(producer: Producer) -> None:
+    """Has it keep its name no longer."""
+    named = producer._named
+    assert named is not None
+    assert named._task is not None
+    named._task.cancel()
+    await asyncio.wait([named._task])
+    named._until = -1.0
 
 
 # --- what is not known any more -------------------------------------------------------------
@@ -235,6 +281,37 @@ async def test_what_cannot_be_known_is_no_guess(made: HandMadeTopic, admin: Admi
         await _named(made.client, made)
     async with await _named(made.client, made, new_name=True) as producer:
         assert producer.sequence == -1
+
+
+async def test_readers_of_real_segments_get_each_once_over_restarts_of_the_producer(
+    cluster: TopicCluster, topic: str, client: Client
+) -> None:
+    """Each restart leaves an end of a transaction in each bucket, also the last one of a parent."""
+    for turn in range(3):
+        producer = await client.create_producer(topic, name=_NAME, deduplicate=True)
+        await _send(producer, 0, 20 * turn + 20)
+        if turn < 2:
+            await (cluster.split(topic, 0) if turn == 0 else cluster.merge(topic, 1, 2))
+        await producer.close()
+    consumer = await client.subscribe(topic, "billing")
+    seen: dict[bytes, list[int]] = {}
+    while sum(map(len, seen.values())) < 60:
+        message = await consumer.receive(WAIT_S)
+        seen.setdefault(message.key or b"", []).append(int(message.value or b""))
+        consumer.acknowledge(message)
+    assert sorted(number for numbers in seen.values() for number in numbers) == list(range(60))
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+
+
+def test_the_sync_face_has_names_too(cluster: TopicCluster, topic: str) -> None:
+    for turn in range(2):
+        with (
+            sync.Client(cluster.url) as client,
+            client.create_producer(topic, name=_NAME, deduplicate=True) as producer,
+        ):
+            assert producer.sequence == (-1, 9)[turn]
+            results = [producer.send(b"", b"%d" % each, sequence=each) for each in range(10)]
+            assert all(each.is_repeat == bool(turn) for each in results)
 
 
 async def test_wrong_use_is_refused_with_a_remedy(made: HandMadeTopic) -> None:

@@ -52,6 +52,7 @@ _MARK_S_MIN: Final = 1.0
 _MARK_MESSAGES: Final = 1_000
 _PLACES_PER_S: Final = 1_000  # a commit takes some 200 bytes for each
 _IDLE_MARK_S: Final = 60.0  # retention may delete what others have written meanwhile
+_RENEW_S: Final = 6 * 3_600.0
 _LOOK_S: Final = 0.25
 _AGAIN_S: Final = 0.05
 _START_S: Final = 60.0
@@ -94,7 +95,7 @@ class NamedProducer:
         self._told: frozenset[int] = frozenset()  # segments that Kafka knows us to know
         self._told_version = -1
         self._beats = itertools.count(secrets.randbits(32))  # no former process has said so
-        self._beat_at = self._full_at = self._marked_at = 0.0
+        self._beat_at = self._full_at = self._marked_at = self._renewed_at = now()
         self._poke = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -134,9 +135,9 @@ class NamedProducer:
     async def _alone(self) -> Commits:
         """Returns what Kafka has of the name, once no other process can be its owner."""
         watched = commits = await self._again(self._store.commits)
-        since = self._now()
-        while not sequences.is_released(commits) and self._now() < since + LAPSE_S:
-            await asyncio.sleep(_LOOK_S)
+        until = self._now() + LAPSE_S
+        while not sequences.is_released(commits) and (left_s := until - self._now()) > 0:
+            await asyncio.sleep(min(_LOOK_S, left_s))
             commits = await self._again(self._store.commits)
             if commits != watched and not sequences.is_released(commits):
                 raise self._busy()
@@ -220,12 +221,12 @@ class NamedProducer:
         if self._is_fresh:
             self._is_fresh = False
             return self._id
-        async with asyncio.timeout(timeout_s), self._owning:
-            try:
-                self._id = await self._store.become(self._id)
-            except names.NameTakenError as error:
-                self._lose()
-                raise KafkaProtocolError(str(self.failure)) from error
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._renew()
+        except names.NameTakenError as error:
+            self._lose()
+            raise KafkaProtocolError(str(self.failure)) from error
         return self._id
 
     async def _keep(self) -> None:
@@ -260,6 +261,14 @@ class NamedProducer:
 
     async def _turn(self) -> None:
         numbers, now = self.numbers, self._now()
+        if (due := numbers.due()) is not None:
+            await self._commit(due)
+            numbers.kept(due)
+        elif now >= self._beat_at + _BEAT_S or self._layout().version != self._told_version:
+            is_full = now >= self._full_at + _FULL_S
+            await self._commit(numbers.milestone, most=None if is_full else 1)
+        if now >= self._renewed_at + _RENEW_S:
+            await self._renew()
         since_s = now - self._marked_at
         least_s = max(_MARK_S_MIN, len(numbers.milestone.ends) / _PLACES_PER_S)
         wants_mark = (
@@ -269,12 +278,12 @@ class NamedProducer:
         )
         if wants_mark and not numbers.is_marked and since_s >= least_s:
             await self._mark()
-        if (due := numbers.due()) is not None:
-            await self._commit(due)
-            numbers.kept(due)
-        elif now >= self._beat_at + _BEAT_S or self._layout().version != self._told_version:
-            is_full = now >= self._full_at + _FULL_S
-            await self._commit(numbers.milestone, most=None if is_full else 1)
+
+    async def _renew(self) -> None:
+        """Begins a new epoch, which no writer needs: Kafka forgets an id that rests for a week."""
+        async with self._owning:
+            self._id = await self._store.become(self._id)
+        self._renewed_at = self._now()
 
     async def _mark(self) -> None:
         """Asks where buckets end. The numbers that are sent after the answer lie behind."""

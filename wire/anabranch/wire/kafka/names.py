@@ -32,7 +32,7 @@ LIST_OFFSETS: Final = (2, 6)
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _INVALID_STATE: Final = 48  # nothing is open, and the asker is the owner
-_FENCED: Final = (KafkaCode.INVALID_PRODUCER_EPOCH, 90)
+_FENCED: Final = (KafkaCode.INVALID_PRODUCER_EPOCH, 49, 90)  # 49: of an id that it forgot
 _AGAIN: Final = frozenset({3, 5, 6, 7, 14, 15, 16, 51, 74, 75, 78})
 _REMEDIES: Final = {
     12: "; let its offset.metadata.max.bytes be 100 or more",
