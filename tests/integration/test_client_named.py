@@ -115,7 +115,7 @@ async def test_its_numbers_go_on_over_splits_and_merges(made: HandMadeTopic) -> 
         first, second, *_ = sorted(made.layout.active, key=lambda part: part.start)
         await made.merge(first.segment_id, second.segment_id)
         await _send(producer, 40 * turn + 30, 40 * turn + 40)
-        await producer.close()
+        await (producer.close() if turn else _leave(producer))
     _each_once(made, 120)
 
 
@@ -224,6 +224,13 @@ async def test_nothing_is_sent_while_kafka_does_not_say_who_has_the_name(
     _each_once(made, 1)
 
 
+async def _leave(producer: Producer) -> None:
+    """Ends it as if a message had failed, so that its successor has to look what is stored."""
+    assert producer._named is not None
+    producer._named.numbers.failed = 0
+    await producer.close()
+
+
 async def _stand_still(producer: Producer) -> None:
     """Has it keep its name no longer."""
     named = producer._named
@@ -252,8 +259,9 @@ def _group(admin: AdminClient, made: HandMadeTopic) -> str:
 async def test_a_lost_milestone_is_made_again_of_a_topic_of_which_nothing_is_gone(
     made: HandMadeTopic, admin: AdminClient
 ) -> None:
-    async with await _named(made.client, made) as producer:
-        await _send(producer, 0, 50)
+    producer = await _named(made.client, made)
+    await _send(producer, 0, 50)
+    await producer.close()
     admin.delete_consumer_groups([_group(admin, made)])[_group(admin, made)].result(WAIT_S)
     async with await _named(made.client, made) as producer:
         assert producer.sequence == -1
@@ -262,8 +270,9 @@ async def test_a_lost_milestone_is_made_again_of_a_topic_of_which_nothing_is_gon
 
 
 async def test_what_cannot_be_known_is_no_guess(made: HandMadeTopic, admin: AdminClient) -> None:
-    async with await _named(made.client, made) as producer:
-        await _send(producer, 0, 50)
+    producer = await _named(made.client, made)
+    await _send(producer, 0, 50)
+    await _leave(producer)
     group, topic = _group(admin, made), made.kafka_topic(made.layout.active[0])
     places = [TopicPartition(topic, 0, 1)]
     asked = [ConsumerGroupTopicPartitions(group, places)]
@@ -312,6 +321,24 @@ def test_the_sync_face_has_names_too(cluster: TopicCluster, topic: str) -> None:
             assert producer.sequence == (-1, 9)[turn]
             results = [producer.send(b"", b"%d" % each, sequence=each) for each in range(10)]
             assert all(each.is_repeat == bool(turn) for each in results)
+
+
+async def test_after_a_close_nothing_needs_to_be_there_any_more(
+    made: HandMadeTopic, admin: AdminClient
+) -> None:
+    producer = await _named(made.client, made)
+    await _send(producer, 0, 50)
+    await producer.close()
+    topic = made.kafka_topic(made.layout.active[0])
+    plain = made.plain_producer()
+    for bucket in range(4):
+        plain.produce(topic, b"", partition=bucket)
+    plain.flush(WAIT_S)
+    old = [TopicPartition(topic, each, -1) for each in range(4)]
+    for deleted in admin.delete_records(old).values():
+        deleted.result(WAIT_S)
+    async with await _named(made.client, made) as producer:
+        assert await _send(producer, 49, 51) == [True, False]
 
 
 async def test_wrong_use_is_refused_with_a_remedy(made: HandMadeTopic) -> None:

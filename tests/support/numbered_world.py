@@ -11,7 +11,7 @@ from collections import Counter
 from random import Random
 
 from anabranch.client._producer import sequences
-from anabranch.client._producer.sequences import Commits, Milestone, Place, Sequences, Stored
+from anabranch.client._producer.sequences import Milestone, Place, Sequences, Stored
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.entities.layout import SegmentLayout
 from support.still_watch import layout_of
@@ -41,7 +41,9 @@ class NumberedWorld:
 
     def step(self) -> None:
         steps = [self._send] * 6 + [self._store] * 6 + [self._settle] * 4 + [self._others]
-        self._random.choice([*steps, self._mark, self._keep, self._change, self._dies])()
+        self._random.choice(
+            [*steps, self._mark, self._keep, self._change, self._dies, self._leaves]
+        )()
 
     def finish(self) -> None:
         """Stores what is left."""
@@ -61,8 +63,24 @@ class NumberedWorld:
         for _ in range(self._random.randrange(1, 3)):  # a second one dies while it looks back
             self._begin()
 
+    def _leaves(self) -> None:
+        """Closes, after it has waited for its messages, or not."""
+        if self._random.random() < 0.5:
+            while self._sent or self._unheard:
+                self._store()
+                self._settle()
+            self._numbers.mark(self._ends())
+            if (due := self._numbers.due()) is not None:
+                self._commits.update(due.commits(self.layout, sequences.CLOSED))
+        else:
+            self._commits.update(self._numbers.milestone.commits(self.layout, sequences.LEFT))
+        self._sent, self._unheard = [], []
+        self._begin()
+
     def _begin(self) -> None:
         milestone = sequences.read_milestone(self._commits, self.layout, _WHO)
+        if milestone is not None and milestone.is_last:
+            milestone = Milestone(milestone.number + 1, milestone.settled, self._ends())
         milestone = milestone or sequences.beginning(self.layout, _WHO)
         begins = sequences.starts(milestone, self.layout, _WHO)
         found = {
@@ -73,7 +91,7 @@ class NumberedWorld:
         }
         self._numbers = Sequences(milestone, found)
         self._next = self._numbers.settled + 1
-        self._commit(milestone, partly=False)
+        self._commit(milestone)
 
     def _send(self) -> None:
         if self._next < _NUMBERS:
@@ -104,7 +122,7 @@ class NumberedWorld:
     def _mark(self) -> None:
         if self._numbers.is_marked:
             return
-        ends = {place: len(self.logs.get(place, [])) for place in self._open()}
+        ends = self._ends()
         for _ in range(self._random.randrange(3)):  # others write until the answer is there
             self._store()
         self._numbers.mark(ends)
@@ -112,18 +130,20 @@ class NumberedWorld:
     def _keep(self) -> None:
         due = self._numbers.due()
         if due is not None:
-            self._commit(due, partly=False)
+            self._commit(due)
             if self._random.random() < 0.9:  # else it dies before it knows
                 self._numbers.kept(due)
         else:
-            self._commit(self._numbers.milestone, partly=True)
+            self._commit(self._numbers.milestone, is_whole=False)
 
-    def _commit(self, milestone: Milestone, *, partly: bool) -> None:
+    def _commit(self, milestone: Milestone, *, is_whole: bool = True) -> None:
         beat = self._random.randrange(2**32)
-        made: Commits = milestone.commits(self.layout, beat, most=1 if partly else None)
-        self._commits.update(made)
+        self._commits.update(milestone.commits(self.layout, beat, is_whole=is_whole))
 
     # --- the topic ----------------------------------------------------------------------
+
+    def _ends(self) -> dict[Place, int]:
+        return {place: len(self.logs.get(place, [])) for place in self._open()}
 
     def _open(self) -> list[Place]:
         return sequences.open_places(self.layout)

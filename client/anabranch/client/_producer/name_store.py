@@ -51,7 +51,7 @@ class NameStore:
         return await self._ask(names.TRANSACTION, call, body, names.read_own_id)
 
     async def own(self, owner: Owner) -> None:
-        """Raises FencedError if somebody else is the owner. Aborts what is open."""
+        """Raises NameTakenError if somebody else is the owner. Aborts what is open."""
         body = names.end_request(self._transaction, owner)
         await self._ask(names.TRANSACTION, names.END_TRANSACTION, body, names.read_owner)
 
@@ -111,11 +111,11 @@ class NameStore:
         for topic, known in told.topics.items():
             if isinstance(known, int):
                 if topic in needed:
-                    raise KafkaNotYetError(f"Kafka does not tell who leads {topic}")
+                    raise ConnectionError(f"Kafka does not tell who leads {topic}")
                 continue
             for number, each in known.partitions.items():
                 if each.leader not in told.brokers:
-                    raise KafkaNotYetError(f"{topic}[{number}] has no leader")
+                    raise ConnectionError(f"Kafka does not tell who leads {topic}[{number}]")
                 found[topic, number] = told.brokers[each.leader]
         return found
 

@@ -83,7 +83,7 @@ class NamedProducer:
         self.failure: DeliveryError | None = None
         self.numbers = Sequences(Milestone(0, sequences.NOTHING, {}), {})
         self._layout = layout
-        self._links = links
+        self._trouble = ""  # the last one that passes
         self._ended = ended
         self._go_on = go_on
         self._is_new = is_new
@@ -110,7 +110,7 @@ class NamedProducer:
             async with asyncio.timeout(_START_S):
                 await self._start()
         except TimeoutError:
-            trouble = self._links.trouble or "check that it runs"
+            trouble = self._trouble or "check that it runs"
             raise DeadlineError(
                 f"Kafka did not tell in {_START_S:g} s what {self.who} has stored: {trouble}"
             ) from None
@@ -124,7 +124,7 @@ class NamedProducer:
         watched = await self._alone()
         self._id = await self._again(self._store.become)
         commits = await self._again(self._store.commits)
-        if commits != watched and not sequences.is_released(commits):
+        if commits != watched and not sequences.is_free(commits):
             await asyncio.sleep(LAPSE_S)  # somebody came first, but has lost it to us
         self.numbers = await self._again(lambda: self._look_back(commits))
         self._is_fresh = True
@@ -136,10 +136,10 @@ class NamedProducer:
         """Returns what Kafka has of the name, once no other process can be its owner."""
         watched = commits = await self._again(self._store.commits)
         until = self._now() + LAPSE_S
-        while not sequences.is_released(commits) and (left_s := until - self._now()) > 0:
+        while not sequences.is_free(commits) and (left_s := until - self._now()) > 0:
             await asyncio.sleep(min(_LOOK_S, left_s))
             commits = await self._again(self._store.commits)
-            if commits != watched and not sequences.is_released(commits):
+            if commits != watched and not sequences.is_free(commits):
                 raise self._busy()
         return commits
 
@@ -153,22 +153,27 @@ class NamedProducer:
         """Shuts former owners out, and collects what they have stored above the milestone."""
         layout = self._layout()
         if layout.version < sequences.version_of(commits):
-            raise KafkaNotYetError("no node has told the layout by which others have written")
+            raise ConnectionError("no node has told the newest layout: check that they run")
         milestone = sequences.read_milestone(commits, layout, self.who)
         opened, leaders = await self._opened(layout)
         await self._shut(opened.values())
         ends = await self._store.ends(opened.values(), leaders)
         now_open = {place: ends[at] for place, at in opened.items()}
         if milestone is None and self._is_new:
-            return Sequences(Milestone(0, sequences.NOTHING, now_open), {})
+            milestone = Milestone(0, sequences.NOTHING, {}, is_last=True)
+        if milestone is not None and milestone.is_last:
+            return Sequences(Milestone(milestone.number + 1, milestone.settled, now_open), {})
         is_lost = milestone is None
         milestone = milestone or sequences.beginning(layout, self.who)
         begins = sequences.starts(milestone, layout, self.who)
         spans: dict[Place, tuple[int, int]] = {}
         for place, begin in begins.items():
             part = layout.segments.get(place[0])
-            sealed = part.info.end_offsets if part is not None else ()
-            end = sealed[place[1]] if sealed else now_open.get(place, begin)
+            end = now_open.get(place, begin)
+            if part is not None and not part.info.is_active:
+                if not part.info.end_offsets:
+                    raise sequences.unknown(self.who, f"its segment {place[0]} was lost")
+                end = part.info.end_offsets[place[1]]
             if begin < end:
                 spans[place] = begin, end
         if is_lost and sum(end - begin for begin, end in spans.values()) > _UNKNOWN_MAX:
@@ -265,8 +270,8 @@ class NamedProducer:
             await self._commit(due)
             numbers.kept(due)
         elif now >= self._beat_at + _BEAT_S or self._layout().version != self._told_version:
-            is_full = now >= self._full_at + _FULL_S
-            await self._commit(numbers.milestone, most=None if is_full else 1)
+            is_whole = now >= self._full_at + _FULL_S
+            await self._commit(numbers.milestone, is_whole=is_whole)
         if now >= self._renewed_at + _RENEW_S:
             await self._renew()
         since_s = now - self._marked_at
@@ -293,19 +298,22 @@ class NamedProducer:
         self.numbers.mark({place: ends[at] for place, at in opened.items()})
         self._marked_at = self._now()
 
-    async def _commit(self, milestone: Milestone, *, most: int | None = None) -> None:
-        """Commits a milestone, or only its first part, which shows that the owner lives.
+    async def _commit(
+        self, milestone: Milestone, state: str = "", *, is_whole: bool = True
+    ) -> None:
+        """Commits a milestone, or only a part of it, which shows that the owner lives.
 
         Raises NameTakenError if there is another owner.
         """
         layout, asked_at = self._layout(), self._now()
         async with self._owning:
             await self._store.own(self._id)
-        await self._store.commit(milestone.commits(layout, next(self._beats), most=most))
+        said = state or next(self._beats)
+        await self._store.commit(milestone.commits(layout, said, is_whole=is_whole))
         async with self._owning:
             await self._store.own(self._id)
         self._beat_at = asked_at
-        if most is None:
+        if is_whole:
             self._full_at = asked_at
         self._told_version = layout.version
         self._told = frozenset({*layout.segments, *(each.segment_id for each in layout.children)})
@@ -335,15 +343,18 @@ class NamedProducer:
             async with asyncio.timeout(_CLOSE_S):
                 if self.numbers.failed is None:
                     await self._mark()
-                milestone = self.numbers.due() or self.numbers.milestone
-                left = Milestone(milestone.number, milestone.settled, milestone.ends, released=True)
-                await self._commit(left)
+                due = self.numbers.due()
+                if due is not None:
+                    await self._commit(due, sequences.CLOSED)
+                else:
+                    await self._commit(self.numbers.milestone, sequences.LEFT)
         except (OSError, KafkaProtocolError) as error:
             _logger.warning("producer.release_unheard", who=self.who, why=str(error))
 
-    @staticmethod
-    async def _again(work: Callable[[], Awaitable[_T]]) -> _T:
+    async def _again(self, work: Callable[[], Awaitable[_T]]) -> _T:
         while True:
-            with contextlib.suppress(OSError, KafkaNotYetError):
+            try:
                 return await work()
+            except (OSError, KafkaNotYetError) as error:
+                self._trouble = str(error)
             await asyncio.sleep(_AGAIN_S)

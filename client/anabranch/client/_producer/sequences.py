@@ -34,7 +34,8 @@ NOTHING: Final = -1  # is settled
 _HEADER: Final = struct.Struct(">BQq")
 _FORM: Final = 1
 _TEXT: Final = "abn1"  # the metadata of a milestone's commits begins so
-_RELEASED: Final = "released"
+CLOSED: Final = "closed"  # instead of a beat: its process has left, and all is settled
+LEFT: Final = "left"  # its process has left
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -46,21 +47,20 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Milestone(msgspec.Struct, frozen=True):
-    """`number` rises with each milestone of a name. `released`: nobody has the name any more."""
+    """`number` rises with each milestone of a name. `is_last`: no higher number was ever stored."""
 
     number: int
     settled: int
     ends: Mapping[Place, int]
-    released: bool = False
+    is_last: bool = False
 
-    def commits(self, layout: TopicLayout, beat: int, *, most: int | None = None) -> Commits:
-        """Returns its commits, or only the first ones. `beat` makes each differ from the last."""
-        state = _RELEASED if self.released else str(beat)
+    def commits(self, layout: TopicLayout, state: str | int, *, is_whole: bool = True) -> Commits:
+        """Returns its commits, or only one. `state`: CLOSED, LEFT, or a number that is new."""
         said = f"{_TEXT} {self.number} {len(self.ends)} {self.settled} {layout.version} {state}"
         known = _known(layout)
-        found = {}
-        for (segment_id, bucket), end in list(self.ends.items())[:most]:
-            if segment_id in known:  # else it is pruned, and nobody may rely on the milestone
+        found: dict[tuple[str, int], tuple[int, str]] = {}
+        for (segment_id, bucket), end in self.ends.items():
+            if segment_id in known and (is_whole or not found):  # nobody relies on a pruned one
                 found[known[segment_id].kafka_topic, bucket] = (end, said)
         return found
 
@@ -93,7 +93,7 @@ class _Said(NamedTuple):
     places: int
     settled: int
     version: int
-    is_released: bool
+    state: str
 
 
 def _said(text: str) -> _Said | None:
@@ -104,14 +104,18 @@ def _said(text: str) -> _Said | None:
         number, places, settled, version = map(int, words[:-1])
     except ValueError:
         return None
-    return _Said(number, places, settled, version, words[-1] == _RELEASED)
+    return _Said(number, places, settled, version, words[-1])
 
 
-def is_released(commits: Commits) -> bool:
+def is_free(commits: Commits) -> bool:
     """Tells whether the last process of the name has left, or there was none."""
+    return all(each.state in (CLOSED, LEFT) for each in _newest(commits))
+
+
+def _newest(commits: Commits) -> list[_Said]:
     said = [each for _, text in commits.values() if (each := _said(text)) is not None]
     newest = max((each.number for each in said), default=0)
-    return all(each.is_released for each in said if each.number == newest)
+    return [each for each in said if each.number == newest]
 
 
 def version_of(commits: Commits) -> int:
@@ -123,8 +127,12 @@ def version_of(commits: Commits) -> int:
 def read_milestone(commits: Commits, layout: TopicLayout, who: str) -> Milestone | None:
     """Returns the newest milestone of which nothing is missing, None if nothing is committed.
 
-    Raises DuplicatesUnknownError.
+    Of one whose process has closed, nothing is needed but its number. Raises
+    DuplicatesUnknownError.
     """
+    newest = _newest(commits)
+    if newest and all(each.state == CLOSED for each in newest):
+        return Milestone(newest[0].number, newest[0].settled, {}, is_last=True)
     segments: dict[str, int] = {}
     for segment_id, part in sorted(_known(layout).items()):
         segments[part.kafka_topic] = segment_id  # the newest one that lies in that Kafka topic

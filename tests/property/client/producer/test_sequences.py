@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -16,6 +17,8 @@ from anabranch.core.errors import InvalidInputError
 from support.numbered_world import run, wanted
 from support.still_watch import layout_of
 
+_read = sequences.read_milestone
+_LEFT = re.compile("left$")
 _WHO = "producer orders-db of topic://public/default/orders"
 
 
@@ -40,6 +43,11 @@ def _too_early(numbers: Sequences) -> Milestone | None:
     return numbers._marked
 
 
+def _closed(commits: Mapping[tuple[str, int], tuple[int, str]], *rest: object) -> Milestone | None:
+    left = {place: (at, _LEFT.sub("closed", text)) for place, (at, text) in commits.items()}
+    return _read(left, *rest)  # type: ignore[arg-type]
+
+
 def _though_some_are_stored(numbers: Sequences, ends: Mapping[Place, int]) -> None:
     numbers._marked = Milestone(numbers.milestone.number + 1, max(numbers._last, 0), ends)
 
@@ -52,6 +60,7 @@ def _though_some_are_stored(numbers: Sequences, ends: Mapping[Place, int]) -> No
         (Sequences, "mark", _one_too_high),
         (Sequences, "due", _too_early),
         (Sequences, "mark", _though_some_are_stored),
+        (sequences, "read_milestone", _closed),
     ],
 )
 def test_the_world_finds_a_planted_bug(
@@ -107,21 +116,29 @@ def test_a_pruned_segment_or_a_new_one_of_unknown_origin_is_no_guess() -> None:
         sequences.beginning(pruned, _WHO)
 
 
-def test_who_is_left_in_the_commits_is_told_by_the_newest_milestone_alone() -> None:
-    plain = SegmentLayout.initial(2, 4)
-    layout = layout_of(plain, version=1)
+def test_who_has_left_is_told_by_the_newest_milestone_alone() -> None:
+    layout = layout_of(SegmentLayout.initial(2, 4), version=1)
     old = Milestone(1, 5, dict.fromkeys(sequences.open_places(layout), 0))
-    left = Milestone(2, 9, {(1, 0): 0, (1, 1): 0}, released=True)
-    commits = {**_committed(layout, old), **_committed(layout, left)}
-    assert sequences.is_released({})
-    assert not sequences.is_released(_committed(layout, old))
-    assert sequences.is_released(commits)
-    assert not sequences.is_released({**commits, **left_by(layout, left)})
+    new = Milestone(2, 9, {(1, 0): 0, (1, 1): 0})
+    assert sequences.is_free({})
+    assert not sequences.is_free(old.commits(layout, 7))
+    for state in (sequences.LEFT, sequences.CLOSED):
+        commits = {**old.commits(layout, 7), **new.commits(layout, state)}
+        assert sequences.is_free(commits)
+        assert not sequences.is_free({**commits, **new.commits(layout, 7, is_whole=False)})
 
 
-def left_by(layout: TopicLayout, milestone: Milestone) -> dict[tuple[str, int], tuple[int, str]]:
-    again = Milestone(milestone.number, milestone.settled, milestone.ends)
-    return dict(again.commits(layout, 1, most=1))
+def test_of_what_was_closed_a_part_is_enough() -> None:
+    layout = layout_of(SegmentLayout.initial(2, 4), version=1)
+    ends = dict.fromkeys(sequences.open_places(layout), 4)
+    closed = dict(Milestone(3, 9, ends).commits(layout, sequences.CLOSED))
+    closed.popitem()
+    assert sequences.read_milestone(closed, layout, _WHO) == Milestone(3, 9, {}, is_last=True)
+    left = dict(Milestone(3, 9, ends).commits(layout, sequences.LEFT))
+    assert sequences.read_milestone(left, layout, _WHO) == Milestone(3, 9, ends)
+    left.popitem()
+    with pytest.raises(DuplicatesUnknownError):
+        sequences.read_milestone(left, layout, _WHO)
 
 
 @given(sequence=st.integers(0, sequences.SEQUENCE_MAX), name=st.integers(0, 2**64 - 1))
