@@ -118,8 +118,13 @@ def test_without_a_log_it_is_said_at_once(kafka: EmbeddedKafka) -> None:
 
 async def use(client: sdk.Client, split: Callable[[], None]) -> None:
     """Each kind of part, on both sides of a split."""
+    for is_repeat in (False, True):
+        options: sdk.ProducerOptions = {"name": "orders-db", "deduplicate": True}
+        async with await client.create_producer(TOPIC, **options) as named:
+            assert (await named.send(b"0", "k0", sequence=0)).is_repeat is is_repeat
+            await named.send(b"%d" % (1 + is_repeat), "k1", sequence=1 + is_repeat)
     producer = await client.create_producer(TOPIC, linger_ms=0)
-    await producer.send_many((f"k{n}", b"%d" % n) for n in range(10))
+    await producer.send_many((f"k{n}", b"%d" % n) for n in range(3, 10))
     await producer.flush()
     await asyncio.to_thread(split)
     await producer.send_many((f"k{n}", b"%d" % n) for n in range(10, 20))
