@@ -78,7 +78,7 @@ def test_no_assignment_of_a_topic_to_one_consumer_exceeds_the_bound_of_its_size(
     positions = tuple(SegmentPositions(p.segment_id, (MOST,) * p.buckets) for p in parts)
     told_where_to_begin = replace(KNOWN, positions=positions)
     lengths = 4  # of the messages around the segments
-    for known, left in ((KNOWN, 0), (KNOWN, 1), (told_where_to_begin, 0)):
+    for known, left in ((KNOWN, 0), (told_where_to_begin, 0), (told_where_to_begin, 1)):
         head = assignment_frame(name, (), known)
         size = assignment_frame(name, tuple(parts), known, left=left) - head
         assert size <= layout_bytes_max(PREFIX, name, parts) + lengths

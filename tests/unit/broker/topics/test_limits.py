@@ -36,9 +36,9 @@ async def test_no_layout_is_larger_than_its_bound(count: int) -> None:
 
 def test_a_layout_beyond_one_message_is_refused_by_its_size() -> None:
     long_name = f"public/default/{'x' * 200}"
-    check_layout("anabranch.", NAME, initial_segments(23_000))
+    check_layout("anabranch.", NAME, initial_segments(22_000))
     with pytest.raises(PreconditionError, match=r"clients take 5\d{6}: let it have fewer"):
-        check_layout("anabranch.", long_name, initial_segments(23_000))
+        check_layout("anabranch.", long_name, initial_segments(22_000))
 
 
 async def test_a_topic_that_clients_could_not_be_told_of_is_not_made() -> None:
