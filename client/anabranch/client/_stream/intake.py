@@ -2,9 +2,8 @@
 
 All topics of a run share the bound, and each bucket of which something is queued has an equal part
 of it. A bucket that has more than its part of what is nearly full stops being read, until it has
-half of that. If all is full and
-nothing can start, those with more than their part give the rest back, which is read again later. So
-messages that cannot start hold up no other bucket for good.
+half of that. If all is full and nothing can start, those with more than their part give the rest
+back, which is read again later. So messages that cannot start hold up no other bucket for good.
 """
 
 from __future__ import annotations
