@@ -165,6 +165,7 @@ async def test_each_topic_has_the_letters_of_its_own_messages(
     await run
 
 
+@pytest.mark.long
 async def test_hundreds_of_topics_are_worked_on_at_once_within_one_width_and_one_bound(
     cluster: TopicCluster, client: sdk.Client, prefix: str
 ) -> None:
@@ -210,6 +211,12 @@ async def test_hundreds_of_topics_are_worked_on_at_once_within_one_width_and_one
         assert numbers == [*range(1, 20), 0]
     await consumer.stop()
     await run
+
+    async def delete(topic: str) -> None:
+        async with turn:
+            await cluster.call("DELETE", topic)
+
+    await asyncio.gather(*map(delete, topics))  # others share the cluster
 
 
 def test_a_plain_handler_works_on_many_topics_without_asyncio(
