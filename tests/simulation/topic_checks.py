@@ -240,6 +240,9 @@ class TopicChecks:
         self.removed(self._world.store.partitions[place].messages)
         self.running.forget(place)
         self._stale |= {each.holding for key, each in self._readings.items() if key[1] == place}
+        for consumer in self._serving:  # what was read of it may be queued yet
+            held = consumer.core.holdings.values()
+            self._stale |= {each for each in held if each.partition == place}
         self._readings = {key: it for key, it in self._readings.items() if key[1] != place}
         self._confirmed = {key: end for key, end in self._confirmed.items() if key[1] != place}
 
