@@ -367,6 +367,7 @@ class RunningConsumer(Consumer):
             self._handlers[item] = attempt.handler
             self._put_aside(attempt)
         else:
+            self._handlers[item] = attempt.handler  # it may go aside where all wait for it
             self._ended(attempt, {item: error})
 
     def _put_aside(self, attempt: Attempt) -> None:

@@ -153,6 +153,7 @@ def draw_running(rng: random.Random) -> RunPlan:
             delay_s=Backoff(first=0.05, most=rng.choice((0.1, 1.0))),
             then=rng.choice(("block", "dead_letter", "dead_letter", "stop")),
             letters_max=rng.choice((3, 100)),
+            sealed_wait_s=rng.choice((0.5, 60.0)),
         ),
         queued_max=rng.choice((4, 40)),
         busy_s=rng.choice((0.0, 0.1, 0.5)),

@@ -16,6 +16,8 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.gaps import Gaps
 from anabranch.client._consumer.holding import Holding
 from anabranch.client._stream.lanes import Item, Lanes, Queued
+from anabranch.client._stream.sealed import SealedWaits
+from anabranch.client._stream.settings import RunSettings
 
 _AHEAD: Final = 4
 
@@ -24,16 +26,18 @@ _MessageT = TypeVar("_MessageT")
 
 class TopicWork:
     """The part of one topic's consumer in a run. `late`: its messages that could not be put aside
-    so far. `is_over`: nothing of it starts any more.
+    so far. `at_work`: those that handlers have. `is_over`: nothing of it starts any more.
     """
 
-    __slots__ = ("core", "is_over", "late", "numbers", "topic")
+    __slots__ = ("at_work", "core", "is_over", "late", "numbers", "sealed", "topic")
 
-    def __init__(self, core: ConsumerCore, topic: str) -> None:
+    def __init__(self, core: ConsumerCore, topic: str, sealed: SealedWaits) -> None:
         self.core = core
         self.topic = topic
         self.numbers: dict[int, None] = {}  # fetches of which something is or was queued
         self.late: set[Item[Any]] = set()
+        self.at_work: dict[Item[Any], Holding] = {}
+        self.sealed = sealed
         self.is_over = False
 
 
@@ -55,18 +59,19 @@ class Resumed(NamedTuple):
 class Intake(Generic[_MessageT]):
     """The parts of a run, and what is read of them into `lanes`."""
 
-    def __init__(self, lanes: Lanes[_MessageT], messages_max: int, bytes_max: int) -> None:
+    def __init__(self, lanes: Lanes[_MessageT], settings: RunSettings) -> None:
         self.parts: dict[TopicWork, None] = {}
         self._lanes = lanes
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
+        self._retry = settings.retry
+        self._messages_max = settings.queued_max
+        self._bytes_max = settings.queued_bytes_max
         self._stopped: dict[int, None] = {}  # fetches that have not begun, of buckets that stopped
 
     # Topics come and go.
 
     def join(self, core: ConsumerCore, topic: str) -> TopicWork:
         """Has a topic's consumer take part."""
-        part = TopicWork(core, topic)
+        part = TopicWork(core, topic, SealedWaits(self._retry))
         self.parts[part] = None
         return part
 

@@ -40,6 +40,7 @@ class Item(Generic[_MessageT]):
     failures: int = 0
     error: BaseException | None = None  # of the last attempt
     failed_at: float = 0.0  # the first time
+    held_from: float = 0.0  # since when its sealed bucket waits for nothing but such
     batch_max: int = sys.maxsize  # messages of a batch with it
     is_over: bool = False  # no handler gets it again: it waits to be put aside
     is_dropped: bool = False
@@ -232,6 +233,11 @@ class Lanes(Generic[_MessageT]):
         while self._waiting and self._waiting[0][2].due != self._waiting[0][0]:
             heapq.heappop(self._waiting)  # it was dropped
         return self._waiting[0][0] if self._waiting else None
+
+    def hasten(self, lane: KeyLane[_MessageT], now: float) -> None:
+        """Has the message start now for which a key waits."""
+        lane.due = now
+        self._go_on(lane)
 
     def open(self, number: int, group: Hashable) -> None:
         """Has the messages of a fetch take turns in that group."""

@@ -182,6 +182,15 @@ class RunPart:
                 why=said(error),
             )
 
+    def tell_blocked(self, now: float) -> None:
+        """Says for how many keys the drain of a sealed bucket waits, now and then."""
+        for holding, keys in self.work.sealed.blocked.items():
+            if self._told.due(holding.place, now):
+                segment, bucket = holding.place
+                self.logger.warning(
+                    "consumer.drain_blocked", segment=segment, bucket=bucket, keys=keys
+                )
+
     def tell_key_of(self, error: Exception, now: float) -> None:
         """Says that `key_of` has failed, now and then."""
         if self._told.due("key_of", now):

@@ -52,12 +52,16 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     with an attempt after each longest wait; "stop": the consumer ends with HandlerError; or
     "dead_letter": the message goes to the subscription's dead letters, and its key goes on. More
     than `letters_max` of the last 1,000 messages end the consumer instead.
+
+    A key that waits in a sealed segment holds up all keys of the children. So once nothing else of
+    its bucket is left, a message has `sealed_wait_s` seconds until it goes to the dead letters.
     """
 
     attempts_max: int = 8
     delay_s: Backoff = Backoff()
     then: Then = "block"
     letters_max: int = 100
+    sealed_wait_s: float = 60.0
 
     def check(self) -> None:
         """Raises InvalidInputError for values that make no sense."""
@@ -67,6 +71,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("attempts_max", "letters_max"):
             if not _is_count(count := getattr(self, name)):
                 raise InvalidInputError(f"{name} must be at least 1: {count!r}")
+        if not (_is_number(self.sealed_wait_s) and self.sealed_wait_s > 0.0):
+            raise InvalidInputError(f"sealed_wait_s is above 0: {self.sealed_wait_s!r}")
         if self.then not in get_args(Then):
             raise InvalidInputError(f"then is one of {', '.join(get_args(Then))}: {self.then!r}")
 
@@ -90,6 +96,10 @@ class Again(Exception):  # noqa: N818 - raised by a handler as a wish, not as an
         if not (_is_number(delay_s) and 0.0 <= delay_s <= _DELAY_S_MAX):
             raise InvalidInputError(f"delay_s is 0 to {_DELAY_S_MAX:g}: {delay_s!r}")
         self.delay_s = float(delay_s)
+
+
+class ComesAgain(Again):
+    """A message of a call that failed by another one."""
 
 
 class BatchFailed(Exception):  # noqa: N818

@@ -281,6 +281,7 @@ class Run:
             self._cancel_late(part, holding)
         self._settling |= dict.fromkeys(part.settling, part)
         part.note_late()
+        part.tell_blocked(self._moment)
 
     def _cancel_late(self, part: RunPart, holding: Holding) -> None:
         if self._schedule.must_cancel(part.work, holding, self._moment):

@@ -20,9 +20,9 @@ from anabranch.client._consumer.running import LEFT_S
 from anabranch.client._errors import HandlerError
 from anabranch.client._stream.intake import HeldBack, Intake, TopicWork
 from anabranch.client._stream.lanes import Item, Lanes
-from anabranch.client._stream.retry import Again, ProcessEndedError, Reject
+from anabranch.client._stream.retry import Again, ComesAgain, ProcessEndedError, Reject
 from anabranch.client._stream.settings import CANCEL_S, BatchSettings, RunSettings
-from anabranch.client._stream.stats import BucketWork, Counts, WorkStats
+from anabranch.client._stream.stats import Counts, WorkStats, bucket_work
 from anabranch.client._stream.suspects import Owned, Suspects
 from anabranch.client._stream.width import Width
 
@@ -31,10 +31,6 @@ _LETTERS_LOOK: Final = 1_000  # messages that count for `Retry.letters_max`
 
 MessageT = TypeVar("MessageT")
 Outcomes = Mapping[Item[MessageT], BaseException]
-
-
-class _ComesAgain(Again):
-    """A message of a call that failed by another one."""
 
 
 class Started(NamedTuple, Generic[MessageT]):
@@ -54,7 +50,7 @@ class Schedule(Generic[MessageT]):
 
     def __init__(self, settings: RunSettings, batches: BatchSettings | None = None) -> None:
         self.lanes: Lanes[MessageT] = Lanes(self._may_start)
-        self.intake = Intake(self.lanes, settings.queued_max, settings.queued_bytes_max)
+        self.intake = Intake(self.lanes, settings)
         self.width = Width(settings.concurrency)
         self.failure: BaseException | None = None
         self.counts = Counts()
@@ -128,24 +124,17 @@ class Schedule(Generic[MessageT]):
             letters_waiting=self.letters_waiting,
             is_draining=self.is_draining,
             buckets=[
-                self._bucket(part.topic, number, holding, now - oldest.get(number, now))
+                bucket_work(
+                    part.topic,
+                    holding,
+                    self.lanes.queued.get(number),
+                    now - oldest.get(number, now),
+                    part.sealed.keys.get(number, 0),
+                )
                 for part in self.intake.parts
                 for number, holding in part.core.fetches.items()
             ],
             **{name: getattr(counts, name) for name in Counts.__slots__},
-        )
-
-    def _bucket(self, topic: str, number: int, holding: Holding, oldest_s: float) -> BucketWork:
-        gaps, queued = holding.gaps, self.lanes.queued.get(number)
-        return BucketWork(
-            topic,
-            *holding.place,
-            running=0 if gaps is None else len(gaps.running),
-            queued=0 if queued is None else queued.messages,
-            queued_bytes=0 if queued is None else queued.bytes,
-            gap_offsets=0 if gaps is None else gaps.span_end - gaps.watermark,
-            gap_runs=0 if gaps is None else len(list(gaps.runs)),
-            oldest_s=oldest_s,
         )
 
     # Reading.
@@ -167,9 +156,13 @@ class Schedule(Generic[MessageT]):
             yield from self.intake.sheds()
 
     def tend(self, part: TopicWork, now: float) -> None:
-        """Notes that a topic's consumer has changed."""
+        """Notes that a topic's consumer has changed, or that some time has gone."""
         self._now = now
         self.intake.tend(part)
+        fetches = {} if part.is_over else part.core.fetches
+        for item in part.sealed.look(fetches, self.lanes, part.at_work, now):
+            self._put_over(item, part, fetches[item.number])
+            self.lanes.hasten(item.lane, now)
 
     def wake(self, now: float) -> None:
         """Wakes attempts whose time has come."""
@@ -199,6 +192,7 @@ class Schedule(Generic[MessageT]):
         part = self.intake.part_of(self.lanes.queued[item.number])
         holding = part.core.fetches[item.number]
         holding.work_begins(item.offset)
+        part.at_work[item] = holding
         started = Started([item], holding, part)
         if holding.gaps is not None:
             self.suspects.begin(item, holding.gaps)
@@ -231,6 +225,7 @@ class Schedule(Generic[MessageT]):
         most = min(batches.batch_max, *(each.batch_max for each in items))
         while len(items) < most and (item := self.lanes.join(items, heads, others=others)):
             started.holding.work_begins(item.offset)
+            started.part.at_work[item] = started.holding
             items.append(item)
             most = min(most, item.batch_max)
 
@@ -281,7 +276,7 @@ class Schedule(Generic[MessageT]):
                     found[item] = named[item]
                     behind.add(item.lane)
                 elif item.lane in behind:
-                    found[item] = _ComesAgain(0.0)
+                    found[item] = ComesAgain(0.0)
             return found
         is_ours = is_cancelled and isinstance(error, asyncio.CancelledError)
         if len(items) == 1 or is_ours or isinstance(error, Again):
@@ -289,7 +284,7 @@ class Schedule(Generic[MessageT]):
         for item in items:
             item.batch_max = len(items) // 2
         self.width.failed(items[0].lane.key, now)
-        return dict.fromkeys(items, _ComesAgain(self._retry.delay_s.first))
+        return dict.fromkeys(items, ComesAgain(self._retry.delay_s.first))
 
     def goes_aside(
         self, item: Item[MessageT], started: Started[MessageT], error: BaseException, now: float
@@ -304,12 +299,17 @@ class Schedule(Generic[MessageT]):
         if started.part.is_over or not started.part.core.is_held(holding, now):
             return False  # the next owner works on it
         self._note_failure(item, error, now)
+        return self._put_over(item, started.part, holding)
+
+    def _put_over(self, item: Item[MessageT], part: TopicWork, holding: Holding) -> bool:
+        """Notes that no handler gets a message again. Returns False if that ends the run."""
         self._letters.append(True)
         letters = sum(self._letters)
         if letters > self._retry.letters_max:
             self._fail(
                 item,
-                started,
+                part,
+                holding,
                 f"{letters} of the last {len(self._letters)} messages were to be put aside, more "
                 "than letters_max, so that the handler is at fault rather; the last one was",
             )
@@ -337,6 +337,7 @@ class Schedule(Generic[MessageT]):
         blocked = []
         for item in reversed(started.items):  # so that a key's are put back in order
             error = outcomes.get(item)
+            started.part.at_work.pop(item, None)
             if error is None:
                 self._done(item, started)
             elif self._is_kept(item, started):
@@ -387,8 +388,9 @@ class Schedule(Generic[MessageT]):
             started.part.late.add(item)
             self.lanes.again(item, self._now + _LETTER_AGAIN_S)
             return True
+        started.part.sealed.look_soon()
         if isinstance(error, Again):
-            self.counts.again += not isinstance(error, _ComesAgain)
+            self.counts.again += not isinstance(error, ComesAgain)
             item.error = error
             self.lanes.again(item, self._now + error.delay_s)
             return False
@@ -396,7 +398,8 @@ class Schedule(Generic[MessageT]):
         self._note_failure(item, error, self._now)
         if is_last and self._retry.then == "stop":
             self.lanes.done(item)
-            self._fail(item, started, f"the handler failed {item.failures} times with")
+            why = f"the handler failed {item.failures} times with"
+            self._fail(item, started.part, started.holding, why)
             return False
         self.lanes.again(
             item, self._now + (delays.most if is_last else delays.delay_s(item.failures))
@@ -416,11 +419,10 @@ class Schedule(Generic[MessageT]):
         self.counts.timed_out += isinstance(error, TimeoutError)
         self.width.failed(item.lane.key, now)
 
-    def _fail(self, item: Item[MessageT], started: Started[MessageT], why: str) -> None:
+    def _fail(self, item: Item[MessageT], part: TopicWork, holding: Holding, why: str) -> None:
         last = "" if item.error is None else said(item.error)
         error = HandlerError(
-            f"{why} {started.holding.place} @{item.offset} of {started.part.topic}, the last "
-            f"time with {last}"
+            f"{why} {holding.place} @{item.offset} of {part.topic}, the last time with {last}"
         )
         error.__cause__ = item.error
         self.fail(error, self._now)

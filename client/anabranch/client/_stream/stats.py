@@ -7,13 +7,17 @@ from typing import Final
 
 import msgspec
 
+from anabranch.client._consumer.holding import Holding
+from anabranch.client._stream.lanes import Queued
+
 HANDLER_BOUNDS_S: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 
 
 class BucketWork(msgspec.Struct, frozen=True):
     """One bucket of a run. `gap_offsets` are those between its position and what was begun last,
     `gap_runs` the runs in them that are done. `oldest_s`: since when its oldest failed message
-    waits, 0 for none.
+    waits, 0 for none. `drain_keys` wait in a sealed bucket of which nothing else is left, so that
+    all of the children wait for them.
     """
 
     topic: str
@@ -25,6 +29,25 @@ class BucketWork(msgspec.Struct, frozen=True):
     gap_offsets: int
     gap_runs: int
     oldest_s: float
+    drain_keys: int
+
+
+def bucket_work(
+    topic: str, holding: Holding, queued: Queued | None, oldest_s: float, drain_keys: int
+) -> BucketWork:
+    """Returns what is known of one bucket."""
+    gaps = holding.gaps
+    return BucketWork(
+        topic,
+        *holding.place,
+        running=0 if gaps is None else len(gaps.running),
+        queued=0 if queued is None else queued.messages,
+        queued_bytes=0 if queued is None else queued.bytes,
+        gap_offsets=0 if gaps is None else gaps.span_end - gaps.watermark,
+        gap_runs=0 if gaps is None else len(list(gaps.runs)),
+        oldest_s=oldest_s,
+        drain_keys=drain_keys,
+    )
 
 
 class WorkStats(msgspec.Struct, frozen=True):
