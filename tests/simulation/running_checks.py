@@ -282,6 +282,9 @@ class RunningChecks:
         assignment = worker.consumer.core.assignment
         if partition is None or assignment is None or worker.place in self._anew:
             return None
+        topic = self._world.cluster.checks.truth.topic(worker.consumer.topic)
+        if topic is None or topic.incarnation != assignment.incarnation:
+            return None  # it was deleted, and a late task may have made its partition again
         end = len(partition.messages)
         done = read(told.map, assignment.group_id, worker.place, told.offset, end)
         if told.map and done is None:
