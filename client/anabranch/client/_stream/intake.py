@@ -1,9 +1,10 @@
 """`Intake`: which buckets are read, so that what is queued has a bound. No I/O, no clock, no tasks.
 
-All topics of a run share the bound, and each bucket of which something is queued has an equal part
-of it. A bucket that has more than its part of what is nearly full stops being read, until it has
-half of that. If all is full and nothing can start, those with more than their part give the rest
-back, which is read again later. So messages that cannot start hold up no other bucket for good.
+All topics of a run share the bound. Each bucket of which something is queued has an equal part of
+it, and one part is for the next bucket that comes. A bucket that has more than its part of what is
+nearly full stops being read, until it has half of that. If all is full and nothing can start, those
+with more than their part give the rest back, which is read again later. So messages that cannot
+start hold up no other bucket for good.
 """
 
 from __future__ import annotations
@@ -130,9 +131,11 @@ class Intake(Generic[_MessageT]):
 
     @property
     def share(self) -> tuple[int, int]:
-        """The messages and bytes that each bucket may have queued while nearly all is full."""
-        buckets = max(1, self._lanes.buckets)
-        return max(1, self._messages_max // buckets), max(1, self._bytes_max // buckets)
+        """The messages and bytes that each bucket may have queued while nearly all is full. One
+        part more is free, so that a bucket that comes waits for nobody's queued work.
+        """
+        parts = 1 + self._lanes.buckets
+        return max(1, self._messages_max // parts), max(1, self._bytes_max // parts)
 
     @property
     def _half(self) -> tuple[int, int]:

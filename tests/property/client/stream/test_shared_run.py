@@ -176,3 +176,24 @@ def test_while_one_topics_owner_is_careful_nothing_of_any_other_begins() -> None
     run.commit()
     run.turn()
     assert [call.part.topic for call in run.calls] == ["other"] * 3
+
+
+@given(st.integers(), st.integers(1, 6))
+def test_a_topic_that_comes_has_room_for_its_first_messages_beside_any_backlog(
+    seed: int, before: int
+) -> None:
+    """Else it would wait until what others have queued is worked off."""
+    logs = {f"topic-{number}": [list(range(500))] for number in range(before + 1)}
+    rng = random.Random(seed)
+    run = SharedRun(rng, logs, settings(concurrency=1, queued_max=120))
+    backlogs, comes = list(logs)[:-1], list(logs)[-1]
+    for name in backlogs:
+        run.open(name)
+    for _ in range(240):
+        run.read(rng.choice(backlogs), 1)
+        run.turn()
+    run.open(comes)
+    run.read(comes, 4)
+    run.take()
+    (number,) = run.parts[comes].core.fetches
+    assert run.schedule.lanes.queued[number].messages == 4

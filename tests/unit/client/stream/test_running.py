@@ -162,7 +162,7 @@ async def test_what_a_lost_bucket_still_works_on_is_cancelled_and_not_acknowledg
 
 async def test_a_bucket_with_too_much_queued_is_read_on_when_half_of_it_is_done() -> None:
     handling = Handling()
-    async with running(handling, concurrency=1, queued_max=4) as (consumer, plane, _):
+    async with running(handling, concurrency=1, queued_max=8) as (consumer, plane, _):
         read(consumer, plane, "abcdefgh")
         await until(lambda: plane.stops == 1)
         read(consumer, plane, "jk", first=9)  # they were on their way, and come once more
