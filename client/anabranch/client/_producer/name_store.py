@@ -16,7 +16,7 @@ from anabranch.client._producer.sequences import Commits, Place, Stored
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topics import kafka_names
-from anabranch.wire.kafka import names, producing, stored
+from anabranch.wire.kafka import committed, names, producer_state, producing, stored
 from anabranch.wire.kafka.link import KafkaLinks
 from anabranch.wire.kafka.producing import KafkaNotYetError
 from anabranch.wire.kafka.protocol import Address, Partition, ResponseReader
@@ -57,8 +57,8 @@ class NameStore:
 
     async def commits(self) -> Commits:
         """Returns all that is committed."""
-        body = names.committed_request(self._group)
-        told = await self._ask(names.GROUP, names.OFFSET_FETCH, body, names.read_commits)
+        body = committed.committed_request({self._group: None})
+        told = await self._ask(committed.GROUP, committed.OFFSET_FETCH, body, names.read_commits)
         metadata = told.metadata
         return {place: (at, metadata.get(place, "")) for place, at in told.offsets.items()}
 
@@ -70,7 +70,7 @@ class NameStore:
             size += len(self._group) + len(place[0]) + len(each[1]) + _RECORD_BYTES
             if size >= _COMMIT_BYTES_MAX or number == len(commits):
                 body = names.commit_request(self._group, left)
-                await self._ask(names.GROUP, names.OFFSET_COMMIT, body, names.read_codes)
+                await self._ask(committed.GROUP, names.OFFSET_COMMIT, body, names.read_codes)
                 left, size = {}, 0
 
     async def add(self, owner: Owner, places: Collection[Partition]) -> None:
@@ -84,10 +84,10 @@ class NameStore:
         """Asks the coordinator of the group or of the transactional id."""
         try:
             if kind not in self._coordinators:
-                name = self._group if kind == names.GROUP else self._transaction
-                question = names.coordinator_request(kind, name)
+                name = self._group if kind == committed.GROUP else self._transaction
+                question = committed.coordinators_request(kind, [name])
                 self._coordinators[kind] = await self._links.ask(
-                    None, names.FIND_COORDINATOR, question, names.read_coordinator, _ASK_S
+                    None, committed.FIND_COORDINATOR, question, names.read_coordinator, _ASK_S
                 )
             return await self._links.ask(self._coordinators[kind], call, body, read, _ASK_S)
         except (OSError, KafkaNotYetError):
@@ -106,7 +106,7 @@ class NameStore:
         self, places: Iterable[Partition], needed: Collection[str]
     ) -> dict[Partition, Address]:
         """Returns the leaders of partitions. A topic that is not `needed` may not be there yet."""
-        told = await self._links.metadata(list(names.by_topic(places)), _ASK_S)
+        told = await self._links.metadata(dict.fromkeys(topic for topic, _ in places), _ASK_S)
         found = {}
         for topic, known in told.topics.items():
             if isinstance(known, int):
@@ -126,10 +126,16 @@ class NameStore:
         asked: dict[Address, list[Partition]] = {}
         for place in places:
             asked.setdefault(leaders[place], []).append(place)
-        call, read = names.LIST_OFFSETS, names.read_ends
+        call = (producer_state.LIST_OFFSETS, producer_state.LIST_OFFSETS_VERSION)
         told = await asyncio.gather(
             *(
-                self._links.ask(address, call, names.ends_request(each), read, _ASK_S)
+                self._links.ask(
+                    address,
+                    call,
+                    producer_state.offsets_request(each, producer_state.LATEST),
+                    names.read_ends,
+                    _ASK_S,
+                )
                 for address, each in asked.items()
             )
         )

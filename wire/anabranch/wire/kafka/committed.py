@@ -21,13 +21,13 @@ from anabranch.wire.kafka.protocol import (
     ResponseReader,
     array,
     text,
+    topics,
 )
 
-_FIND_COORDINATOR: Final = 10
-_FIND_COORDINATOR_VERSION: Final = 4
-_OF_A_GROUP: Final = b"\0"
-_OFFSET_FETCH: Final = 9
-_OFFSET_FETCH_VERSION: Final = 8
+FIND_COORDINATOR: Final = (10, 4)  # each request with the version of its form here
+OFFSET_FETCH: Final = (9, 8)
+GROUP: Final = 0  # a kind of what has a coordinator
+_EVERY_TOPIC: Final = b"\0"
 _STABLE: Final = b"\x01"  # not while a transaction may yet change it, as librdkafka asks, too
 
 
@@ -82,29 +82,13 @@ class CommittedReader:
         """Returns groups by coordinator, and those whose coordinator is not known, from the first
         broker that answers.
         """
-        question = _OF_A_GROUP + array(map(text, groups)) + NO_TAGS
-        return self._brokers.ask_any(
-            brokers, _FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, question, _by_coordinator
-        )
+        question = coordinators_request(GROUP, groups)
+        return self._brokers.ask_any(brokers, *FIND_COORDINATOR, question, _by_coordinator)
 
     def _fetched(
         self, address: Address, groups: Mapping[str, Sequence[Partition]]
     ) -> dict[str, Committed]:
-        named = [text(name) + array(_topics(places)) + NO_TAGS for name, places in groups.items()]
-        question = array(named) + _STABLE + NO_TAGS
-        return read_committed(
-            self._brokers.ask(address, _OFFSET_FETCH, _OFFSET_FETCH_VERSION, question)
-        )
-
-
-def _topics(places: Iterable[Partition]) -> list[bytes]:
-    topics: dict[str, dict[int, None]] = {}
-    for topic, number in places:
-        topics.setdefault(topic, {})[number] = None
-    return [
-        text(topic) + array(struct.pack(">i", number) for number in numbers) + NO_TAGS
-        for topic, numbers in topics.items()
-    ]
+        return read_committed(self._brokers.ask(address, *OFFSET_FETCH, committed_request(groups)))
 
 
 def _is_whole(committed: Committed, places: Sequence[Partition]) -> bool:
@@ -114,21 +98,47 @@ def _is_whole(committed: Committed, places: Sequence[Partition]) -> bool:
 def _by_coordinator(
     reader: ResponseReader,
 ) -> tuple[dict[Address, list[str]], dict[str, Committed]]:
-    reader.skip(4)  # throttle time
     found: dict[Address, list[str]] = {}
     unknown: dict[str, Committed] = {}
+    for group, address, error in read_coordinators(reader):
+        if error:
+            unknown[group] = Committed({}, error)
+        else:
+            found.setdefault(address, []).append(group)
+    return found, unknown
+
+
+def coordinators_request(kind: int, names: Iterable[str]) -> bytes:
+    """Returns the body that asks for the coordinators of groups, or of what else has some."""
+    return bytes([kind]) + array(map(text, names)) + NO_TAGS
+
+
+def read_coordinators(reader: ResponseReader) -> list[tuple[str, Address, int]]:
+    """Decodes the coordinator of each name, or Kafka's error."""
+    reader.skip(4)  # throttle time
+    found = []
     for _ in range(reader.count()):
-        group = reader.text()
+        name = reader.text()
         reader.skip(4)  # the broker's id
         host = reader.text()
         port, error = reader.unpack(">ih")
         reader.text()  # the text of the error
         reader.tags()
-        if error:
-            unknown[group] = Committed({}, error)
-        else:
-            found.setdefault((host, port), []).append(group)
-    return found, unknown
+        found.append((name, (host, port), error))
+    return found
+
+
+def committed_request(groups: Mapping[str, Iterable[Partition] | None]) -> bytes:
+    """Returns the body that asks for the commits of groups in those partitions. None: in all."""
+
+    def form(place: Partition) -> bytes:
+        return struct.pack(">i", place[1])
+
+    named = (
+        text(name) + (_EVERY_TOPIC if places is None else topics(places, form)) + NO_TAGS
+        for name, places in groups.items()
+    )
+    return array(named) + _STABLE + NO_TAGS
 
 
 def read_committed(reader: ResponseReader) -> dict[str, Committed]:

@@ -8,10 +8,11 @@ epoch, and refuse the former owner from then on. No message is ever part of a tr
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from anabranch.wire.kafka.committed import Committed, read_committed
+from anabranch.wire.kafka.committed import Committed, read_committed, read_coordinators
+from anabranch.wire.kafka.producer_state import read_offsets
 from anabranch.wire.kafka.producing import KafkaCode, KafkaNotYetError, code_name
 from anabranch.wire.kafka.protocol import (
     NO_TAGS,
@@ -19,17 +20,13 @@ from anabranch.wire.kafka.protocol import (
     KafkaProtocolError,
     Partition,
     ResponseReader,
-    array,
     text,
+    topics,
 )
 
-FIND_COORDINATOR: Final = (10, 4)  # each request with the version of its form here
 ADD_PARTITIONS: Final = (24, 3)  # the last version for clients of one transaction
 END_TRANSACTION: Final = (26, 3)
-OFFSET_FETCH: Final = (9, 8)
 OFFSET_COMMIT: Final = (8, 8)
-LIST_OFFSETS: Final = (2, 6)
-GROUP: Final = 0
 TRANSACTION: Final = 1
 _INVALID_STATE: Final = 48  # nothing is open, and the asker is the owner
 _FENCED: Final = (KafkaCode.INVALID_PRODUCER_EPOCH, 49, 90)  # 49: of an id that it forgot
@@ -40,7 +37,6 @@ _REMEDIES: Final = {
     30: "; it takes the right to read the group (consume)",
     53: "; it takes the right to write the transactional id (produce)",
 }
-_LATEST: Final = -1
 _NO_MEMBER: Final = struct.pack(">i", -1) + text("") + b"\0"
 
 
@@ -60,36 +56,11 @@ def check(error: int, what: str) -> None:
     raise KafkaProtocolError(why + _REMEDIES.get(error, ""))
 
 
-def by_topic(places: Iterable[Partition]) -> dict[str, list[int]]:
-    """Groups partitions by topic."""
-    found: dict[str, list[int]] = {}
-    for topic, number in places:
-        found.setdefault(topic, []).append(number)
-    return found
-
-
-def _named(places: Iterable[Partition], form: Callable[[Partition], bytes]) -> bytes:
-    return array(
-        text(topic) + array(form((topic, number)) for number in numbers) + NO_TAGS
-        for topic, numbers in by_topic(places).items()
-    )
-
-
-def coordinator_request(kind: int, name: str) -> bytes:
-    """Returns the body that asks for the coordinator of a group or a transactional id."""
-    return bytes([kind]) + array([text(name)]) + NO_TAGS
-
-
 def read_coordinator(reader: ResponseReader) -> Address:
-    """Decodes the coordinator."""
-    reader.skip(4)  # throttle time
-    reader.count()
-    name = reader.text()
-    reader.skip(4)  # the broker's id
-    host = reader.text()
-    port, error = reader.unpack(">ih")
+    """Decodes the only coordinator that was asked for."""
+    ((name, address, error),) = read_coordinators(reader)
     check(error, f"name the coordinator of {name}")
-    return host, port
+    return address
 
 
 def own_id_request(name: str, timeout_ms: int, producer: tuple[int, int] = (-1, -1)) -> bytes:
@@ -112,7 +83,7 @@ def add_partitions_request(
     name: str, producer: tuple[int, int], places: Collection[Partition]
 ) -> bytes:
     """Returns the body that adds partitions to the transaction."""
-    asked = _named(places, lambda place: struct.pack(">i", place[1]))
+    asked = topics(places, lambda place: struct.pack(">i", place[1]))
     return text(name) + struct.pack(">qh", *producer) + asked + NO_TAGS
 
 
@@ -135,7 +106,7 @@ def commit_request(group: str, commits: Mapping[Partition, tuple[int, str]]) -> 
         offset, metadata = commits[place]
         return struct.pack(">iqi", place[1], offset, -1) + text(metadata) + NO_TAGS
 
-    return text(group) + _NO_MEMBER + _named(commits, form) + NO_TAGS
+    return text(group) + _NO_MEMBER + topics(commits, form) + NO_TAGS
 
 
 def read_codes(reader: ResponseReader) -> None:
@@ -150,34 +121,17 @@ def read_codes(reader: ResponseReader) -> None:
         reader.tags()
 
 
-def committed_request(group: str) -> bytes:
-    """Returns the body that asks for all commits of a group."""
-    return array([text(group) + b"\0" + NO_TAGS]) + b"\x01" + NO_TAGS
-
-
 def read_commits(reader: ResponseReader) -> Committed:
-    """Decodes them."""
+    """Decodes the commits of the only group that was asked for."""
     (found,) = read_committed(reader).values()
     check(found.error, "tell a producer's offsets")
     return found
 
 
-def ends_request(places: Collection[Partition]) -> bytes:
-    """Returns the body that asks where partitions end, as far as is committed."""
-    asked = _named(places, lambda place: struct.pack(">iiq", place[1], -1, _LATEST) + NO_TAGS)
-    return struct.pack(">ib", -1, 0) + asked + NO_TAGS
-
-
 def read_ends(reader: ResponseReader) -> dict[Partition, int]:
-    """Decodes the ends."""
-    reader.skip(4)  # throttle time
+    """Decodes where partitions end."""
     found = {}
-    for _ in range(reader.count()):
-        topic = reader.text()
-        for _ in range(reader.count()):
-            number, error, _, offset, _ = reader.unpack(">ihqqi")
-            reader.tags()
-            check(error, f"tell the end of {topic}[{number}]")
-            found[topic, number] = offset
-        reader.tags()
+    for each in read_offsets(reader):
+        check(each.error, f"tell the end of {each.topic}[{each.partition}]")
+        found[each.topic, each.partition] = each.offset
     return found

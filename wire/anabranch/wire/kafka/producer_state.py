@@ -27,15 +27,16 @@ from anabranch.wire.kafka.protocol import (
     Ask,
     BrokerConnection,
     KafkaProtocolError,
+    Partition,
     ResponseReader,
-    array,
     text,
+    topics,
 )
 from anabranch.wire.varint import varint
 
 _DESCRIBE_PRODUCERS: Final = 61
 LIST_OFFSETS: Final = 2
-_LIST_OFFSETS_VERSION: Final = 6
+LIST_OFFSETS_VERSION: Final = 6
 LATEST: Final = -1
 _CLIENT: Final = -1  # only a leader answers it, with the committed end
 _DEBUGGER: Final = -2  # any broker answers it, with the end of its own log
@@ -92,11 +93,11 @@ def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -
     """Returns the end of the partition for that asker. Raises ConnectionAbortedError unless the
     broker leads it, and KafkaProtocolError.
     """
-    question = offsets_request(topic, [partition], LATEST, asker=asker)
-    told = read_offsets(connection.ask(LIST_OFFSETS, _LIST_OFFSETS_VERSION, question))
+    question = offsets_request([(topic, partition)], LATEST, asker=asker)
+    told = read_offsets(connection.ask(LIST_OFFSETS, LIST_OFFSETS_VERSION, question))
     if [each.partition for each in told] != [partition]:
         raise KafkaProtocolError(f"Kafka does not tell the end of {topic}[{partition}]")
-    ((_, error, _, end),) = told
+    ((_, _, error, _, end),) = told
     if error in (*_PASSING, _NOT_AVAILABLE):
         raise ConnectionAbortedError(f"{topic}[{partition}] moves to another leader")
     if error:
@@ -110,6 +111,7 @@ def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -
 class ToldOffset(NamedTuple):
     """An offset of a partition, and its time if a time was asked for, or Kafka's error."""
 
+    topic: str
     partition: int
     error: int
     timestamp_ms: int
@@ -117,15 +119,14 @@ class ToldOffset(NamedTuple):
 
 
 def offsets_request(
-    topic: str, partitions: Iterable[int], at: int, *, asker: int = _CLIENT, stable: bool = False
+    places: Iterable[Partition], at: int, *, asker: int = _CLIENT, stable: bool = False
 ) -> bytes:
     """Returns the body of ListOffsets, versions 6 to 9, that asks about `at`, a time or LATEST.
 
     `stable`: the end is where the first open transaction begins.
     """
-    asked = array(struct.pack(">iiq", each, -1, at) + NO_TAGS for each in partitions)
-    topics = array([text(topic) + asked + NO_TAGS])
-    return struct.pack(">ib", asker, stable) + topics + NO_TAGS
+    asked = topics(places, lambda place: struct.pack(">iiq", place[1], -1, at) + NO_TAGS)
+    return struct.pack(">ib", asker, stable) + asked + NO_TAGS
 
 
 def read_offsets(reader: ResponseReader) -> list[ToldOffset]:
@@ -133,11 +134,11 @@ def read_offsets(reader: ResponseReader) -> list[ToldOffset]:
     reader.skip(4)  # throttle time
     found = []
     for _ in range(reader.count()):
-        reader.text()  # topic
+        topic = reader.text()
         for _ in range(reader.count()):
             partition, error, timestamp_ms, offset, _ = reader.unpack(">ihqqi")
             reader.tags()
-            found.append(ToldOffset(partition, error, timestamp_ms, offset))
+            found.append(ToldOffset(topic, partition, error, timestamp_ms, offset))
         reader.tags()
     return found
 
@@ -167,8 +168,8 @@ def describe(ask: Ask, topic: str, partitions: Sequence[int]) -> list[PartitionP
     Raises KafkaProtocolError unless the answer has each partition once.
     """
     numbers = varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
-    topics = b"\x02" + text(topic) + numbers
-    found = _answer(ask(_DESCRIBE_PRODUCERS, 0, topics + b"\0\0"))
+    asked = b"\x02" + text(topic) + numbers
+    found = _answer(ask(_DESCRIBE_PRODUCERS, 0, asked + b"\0\0"))
     told = [each.partition for each in found]
     if sorted(told) != sorted(partitions):
         raise KafkaProtocolError(

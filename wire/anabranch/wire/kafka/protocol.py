@@ -398,3 +398,14 @@ def array(parts: Iterable[bytes]) -> bytes:
     """Encodes an array of a request."""
     listed = list(parts)
     return varint(len(listed) + 1) + b"".join(listed)
+
+
+def topics(places: Iterable[Partition], form: Callable[[Partition], bytes]) -> bytes:
+    """Encodes partitions by topic, each once, as `form` has it."""
+    found: dict[str, dict[int, None]] = {}
+    for topic, number in places:
+        found.setdefault(topic, {})[number] = None
+    return array(
+        text(topic) + array(form((topic, number)) for number in numbers) + NO_TAGS
+        for topic, numbers in found.items()
+    )

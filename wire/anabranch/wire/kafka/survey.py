@@ -162,7 +162,8 @@ class _Looks:
         """Returns the offset and the time of each partition that is led."""
         found = {}
         for address, numbers in self._led.items():
-            body = offsets_request(self.topic, numbers, at, stable=stable)
+            places = ((self.topic, number) for number in numbers)
+            body = offsets_request(places, at, stable=stable)
             reader = self._brokers.ask(address, LIST_OFFSETS, _LIST_OFFSETS_VERSION, body)
             for each in read_offsets(reader):
                 if each.error:
