@@ -26,7 +26,13 @@ from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from wrapt import wrap_function_wrapper
 
-from anabranch.client import Message, Producer, QueueConsumer, StreamTopicsConsumer
+from anabranch.client import (
+    DeliveryResult,
+    Message,
+    Producer,
+    QueueConsumer,
+    StreamTopicsConsumer,
+)
 from anabranch.client._consumer.ordered import OrderedConsumer
 from anabranch.client._producer.messages import header_pairs
 from anabranch.client._stream.retry import Again
@@ -129,9 +135,7 @@ class _Measures:
         name = "create" if tell is None else "send"
         about = _about(name, producer.topic.removeprefix("topic://"))
         span = self._tracer.start_span(
-            f"{name} {about['messaging.destination.name']}",
-            kind=SpanKind.PRODUCER,
-            attributes=about,
+            _span_name(name, about), kind=SpanKind.PRODUCER, attributes=about
         )
         began = time.perf_counter()
 
@@ -144,8 +148,7 @@ class _Measures:
 
         def delivered(result: Any, error: Exception | None) -> None:
             if result is not None:
-                span.set_attribute(_PARTITION, f"{result.segment_id}/{result.bucket}")
-                span.set_attribute("messaging.kafka.offset", result.offset)
+                span.set_attributes(_place(result))
             ended(error)
             if tell is not None:
                 tell(result, error)
@@ -161,26 +164,21 @@ class _Measures:
         if tell is None:
             ended(None)
 
-    def receive(
+    async def receive(
         self, wrapped: Callable[..., Any], consumer: Any, args: Any, options: dict[str, Any]
     ) -> Any:
         """Makes a span of a call that returned messages, linked to their producers."""
-        return self._receive(wrapped, consumer, args, options)
-
-    async def _receive(
-        self, wrapped: Callable[..., Any], consumer: Any, args: Any, options: dict[str, Any]
-    ) -> Any:
         began_ns, began = time.time_ns(), time.perf_counter()
         found = await wrapped(*args, **options)
         messages = [found] if isinstance(found, Message) else found
-        about = _about("receive", *_names(messages), consumer.subscription)
+        about = _about("receive", _topic_of(messages), consumer.subscription)
         self._consumed.add(len(messages), about)
         self._operation_s.record(time.perf_counter() - began, about)
         self._tracer.start_span(
             _span_name("receive", about),
             kind=SpanKind.CLIENT,
             attributes=about | _of_messages(messages),
-            links=_links(messages),
+            links=_links(messages, _contexts(messages)),
             start_time=began_ns,
         ).end()
         return found
@@ -217,7 +215,7 @@ class _Measures:
         """`given`: a message and its work, or a list of such pairs."""
         pairs: _Given = [given] if isinstance(given[0], Message) else given[0]
         messages = [message for message, _ in pairs]
-        about = _about("process", *_names(messages), subscription)
+        about = _about("process", _topic_of(messages), subscription)
         self._consumed.add(sum(work.attempt == 1 for _, work in pairs), about)
         more: dict[str, Any] = dict(_of_messages(messages))
         if len(pairs) == 1:
@@ -225,13 +223,14 @@ class _Measures:
                 "messaging.message.id": pairs[0][1].id,
                 "anabranch.attempt": pairs[0][1].attempt,
             }
+        contexts = _contexts(messages)
         began = time.perf_counter()
         with self._tracer.start_as_current_span(
             _span_name("process", about),
-            context=context_of(messages[0]) if len(messages) == 1 else context.Context(),
+            context=contexts[0] if len(messages) == 1 else context.Context(),
             kind=SpanKind.CONSUMER,
             attributes=about | more,
-            links=_links(messages),
+            links=_links(messages, contexts),
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -246,9 +245,6 @@ class _Measures:
                 self._process_s.record(time.perf_counter() - began, about)
 
 
-_PARTITION: Final = "messaging.destination.partition.id"
-
-
 def _about(operation: str, *named: str) -> dict[str, str]:
     """Returns the attributes of spans and of metrics. `named`: topic and subscription, if any."""
     about = {
@@ -260,10 +256,10 @@ def _about(operation: str, *named: str) -> dict[str, str]:
     return about | {key: told for key, told in zip(names, named, strict=False) if told}
 
 
-def _names(messages: Sequence[Message]) -> tuple[str]:
+def _topic_of(messages: Sequence[Message]) -> str:
     """Returns the topic of all, "" if there are several."""
     topics = {message.topic for message in messages}
-    return (topics.pop() if len(topics) == 1 else "",)
+    return topics.pop() if len(topics) == 1 else ""
 
 
 def _span_name(operation: str, about: Mapping[str, str]) -> str:
@@ -276,21 +272,22 @@ def _of_messages(messages: Sequence[Message]) -> dict[str, Any]:
     return {"messaging.batch.message_count": len(messages)}
 
 
-def _place(message: Message) -> dict[str, Any]:
+def _place(at: Message | DeliveryResult) -> dict[str, Any]:
     return {
-        _PARTITION: f"{message.segment_id}/{message.bucket}",
-        "messaging.kafka.offset": message.offset,
+        "messaging.destination.partition.id": f"{at.segment_id}/{at.bucket}",
+        "messaging.kafka.offset": at.offset,
     }
 
 
-def _links(messages: Sequence[Message]) -> list[Link]:
+def _contexts(messages: Sequence[Message]) -> list[context.Context]:
+    return list(map(context_of, islice(messages, _LINKS_MAX)))
+
+
+def _links(messages: Sequence[Message], contexts: Sequence[context.Context]) -> list[Link]:
     """Returns links to the producers of messages that tell their context."""
-    links = []
-    for message in islice(messages, _LINKS_MAX):
-        told = trace.get_current_span(context_of(message)).get_span_context()
-        if told.is_valid:
-            links.append(Link(told, _place(message)))
-    return links
+    told = (trace.get_current_span(each).get_span_context() for each in contexts)
+    pairs = zip(messages, told, strict=False)  # the rest has no link
+    return [Link(each, _place(message)) for message, each in pairs if each.is_valid]
 
 
 def _failed(span: Span, error: BaseException) -> str:
